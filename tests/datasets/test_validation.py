@@ -187,9 +187,9 @@ def test_written_rows_outside_the_view_are_counted(context):
 def test_bytes_of_texts_count_every_row(context, monkeypatch):
     rows = metrics(context, range(10), pod="p" * 100)
     each = len("e1" + "geo" + "cpu" + "{}" + "gauge") + 100
-    monkeypatch.setattr(validation, "_LARGEST_TEXT", 10 * each)
+    monkeypatch.setattr(validation, "_MAX_TEXT_BYTES", 10 * each)
     assert list(written_rows_problems(rows, "metrics", context)) == []
-    monkeypatch.setattr(validation, "_LARGEST_TEXT", 10 * each - 1)
+    monkeypatch.setattr(validation, "_MAX_TEXT_BYTES", 10 * each - 1)
     assert list(written_rows_problems(rows, "metrics", context)) == [
         f"its texts take more than {10 * each - 1:,} bytes"
     ]
@@ -198,7 +198,7 @@ def test_bytes_of_texts_count_every_row(context, monkeypatch):
 def test_bytes_of_texts_with_nulls_and_several_words(context, monkeypatch):
     rows = pa.concat_tables([metrics(context, [0]), metrics(context, [1], pod="pp"), metrics(context, [2], pod="p")])
     each = len("e1" + "geo" + "cpu" + "{}" + "gauge")
-    monkeypatch.setattr(validation, "_LARGEST_TEXT", 3 * each + 3)
+    monkeypatch.setattr(validation, "_MAX_TEXT_BYTES", 3 * each + 3)
     assert list(written_rows_problems(rows.unify_dictionaries(), "metrics", context)) == []
-    monkeypatch.setattr(validation, "_LARGEST_TEXT", 3 * each + 2)
+    monkeypatch.setattr(validation, "_MAX_TEXT_BYTES", 3 * each + 2)
     assert len(list(written_rows_problems(rows.unify_dictionaries(), "metrics", context))) == 1

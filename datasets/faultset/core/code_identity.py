@@ -20,7 +20,7 @@ from faultset.core.plugins import Plugin, find_distribution, name_and_version
 
 PROJECT = "faultset"
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]*))", re.M)
-_SKIPPED = ("__pycache__", ".git", ".venv")
+_SKIPPED_FOLDERS = ("__pycache__", ".git", ".venv")
 
 
 def find_module_distribution(module: str, plugin: Plugin | None) -> metadata.Distribution | None:
@@ -58,7 +58,7 @@ def list_identity_files(
 
 
 def list_units(module: ModuleType, distribution: metadata.Distribution | None) -> Iterator[Path]:
-    """Yield the package or file of a module, then its neighbours that it imports, directly or indirectly."""
+    """Yield the package or file of a module, then the neighbouring modules that it imports, directly or indirectly."""
     path = Path(str(module.__file__))
     root = _find_import_root(module, path)
     find_neighbour = _build_neighbour_finder(root, distribution)
@@ -86,9 +86,9 @@ def _find_import_root(module: ModuleType, path: Path) -> Path:
 
 def _is_shared(path: Path) -> bool:
     """Return whether a path is in a folder that distributions share, such as site-packages."""
-    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    shared_folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     return not {"site-packages", "dist-packages"}.isdisjoint(path.parts) or any(
-        path.is_relative_to(folder) for folder in installed
+        path.is_relative_to(folder) for folder in shared_folders
     )
 
 
@@ -161,7 +161,7 @@ def files_below(folder: Path, root: Path) -> list[tuple[str, Path]]:
     """Return the files below a folder, except caches, with names relative to `root`; links are not followed."""
     files = []
     for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name not in _SKIPPED)
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED_FOLDERS)
         for name in names:
             path = Path(parent, name)
             if not name.endswith((".pyc", ".pyo")) and path.is_file():
@@ -186,7 +186,7 @@ class CodeIdentity:
 
     @property
     def built_in(self) -> bool:
-        """Whether it is part of faultset."""
+        """Whether the code is part of faultset."""
         return self.distribution.rpartition(" ")[0] == PROJECT
 
 
@@ -207,15 +207,15 @@ def code_identity(code_object: Any, plugin: Plugin | None = None, *, within: str
     """
     module = code_object if isinstance(code_object, ModuleType) else sys.modules.get(_get_module_name(code_object))
     path = getattr(module, "__file__", None)
-    bound = _describe_arguments(code_object)
+    arguments = _describe_arguments(code_object)
     if module is None or path is None or not os.path.isfile(path):
         source = _read_source_or_bytecode(code_object)
-        return CodeIdentity(distribution=UNINSTALLED, digest=_compute_digest([("", source), ("arguments", bound)]))
+        return CodeIdentity(distribution=UNINSTALLED, digest=_compute_digest([("", source), ("arguments", arguments)]))
     distribution = find_module_distribution(module.__name__, plugin)
     files = dict(list_identity_files(module, distribution, within))
     content = [(name, _hash_content(path)) for name, path in sorted(files.items())]
     owner = name_and_version(distribution) if distribution is not None else UNINSTALLED
-    return CodeIdentity(distribution=owner, digest=_compute_digest([*content, ("arguments", bound)]))
+    return CodeIdentity(distribution=owner, digest=_compute_digest([*content, ("arguments", arguments)]))
 
 
 def plugin_identity(plugin: Plugin, *, within: str = "") -> CodeIdentity:

@@ -1,4 +1,4 @@
-"""Connect to a running dask scheduler, and explain problems of the scheduler or its workers in one line."""
+"""Connect to a running dask scheduler, and explain problems with the scheduler or its workers in one line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def connect_client(address: str, folder: str | None, probe: Callable[[], object]
 
     if not _ADDRESS.fullmatch(address):
         raise UsageError(
-            f'"{address}" is not the address of a dask scheduler; give protocol, host and port, for instance '
+            f'"{address}" is not the address of a dask scheduler; give its protocol, host and port, for instance '
             "tcp://10.0.0.5:8786"
         )
     _check_certificates(address)
@@ -52,7 +52,7 @@ def connect_client(address: str, folder: str | None, probe: Callable[[], object]
             client = Client(address, timeout=_CONNECT_TIMEOUT_S, set_as_default=False)
         except (OSError, TimeoutError) as error:
             raise PlatformError(
-                f"no dask scheduler answers at {address} within {_CONNECT_TIMEOUT_S} s; "
+                f"no dask scheduler answered at {address} within {_CONNECT_TIMEOUT_S} s; "
                 'start one with "dask scheduler", or leave out --scheduler'
             ) from error
         except TypeError as error:
@@ -82,11 +82,11 @@ def _check_certificates(address: str) -> None:
     except (OSError, ssl.SSLError, ValueError) as error:
         raise UsageError(f"the certificates for {address} cannot be read ({error}); {remedy}") from error
     if ssl_context is None:
-        raise UsageError(f"{address} needs certificates, and dask has none; {remedy}")
+        raise UsageError(f"{address} needs certificates, but dask has none; {remedy}")
 
 
 def list_connection_errors() -> tuple[type[BaseException], ...]:
-    """Return the exceptions of tasks whose scheduler is gone or whose workers died repeatedly."""
+    """Return the exceptions raised for tasks whose scheduler is gone or whose workers died repeatedly."""
     import asyncio
     from concurrent.futures import CancelledError
 
@@ -121,7 +121,7 @@ def _check_workers(client: Client, address: str, folder: str | None, probe: Call
         ) from error
     try:
         client.run(probe)
-        seen: Any = client.run(os.path.isdir, folder) if folder is not None else {}
+        has_folder: Any = client.run(os.path.isdir, folder) if folder is not None else {}
     except Exception as error:
         # if a worker cannot import a module, dask reports that only in the message
         if not isinstance(error, ImportError) and "ModuleNotFoundError" not in str(error):
@@ -129,9 +129,9 @@ def _check_workers(client: Client, address: str, folder: str | None, probe: Call
         raise PlatformError(
             f"a dask worker of {address} cannot import faultset ({error}); install the same release there"
         ) from error
-    failing = sorted(worker for worker, exists in seen.items() if not exists)
+    failing = sorted(worker for worker, exists in has_folder.items() if not exists)
     if failing:
         raise PlatformError(
-            f"{len(failing)} of {len(seen)} dask workers do not have the folder {folder} (first: {failing[0]}); "
+            f"{len(failing)} of {len(has_folder)} dask workers do not have the folder {folder} (first: {failing[0]}); "
             "put the dataset on storage that all of them share"
         )

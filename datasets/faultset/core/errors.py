@@ -6,7 +6,8 @@ FaultsetError                 its message says what is wrong, what was expected 
 │   └── DiskFullError         no space left on a disk
 └── PlatformError    exit 4   a platform that fails or lacks a capability
 
-Every other exception is a bug and keeps its traceback. `tests/test_error_messages.py` checks the form of the messages.
+Every other exception is a bug and keeps its traceback. `tests/test_error_messages.py` checks the format of the
+messages.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def is_installed(extra: str) -> bool:
 
 
 def needs_extra(feature: str, extra: str) -> UsageError:
-    """Return the error for a feature that an extra provides, for instance "tool query"."""
+    """Return the error for a feature, such as "tool query", whose extra is not installed."""
     return UsageError(f'{feature} needs the extra "{extra}"; {how_to_install(extra)}')
 
 
@@ -131,12 +132,12 @@ def in_one_sentence(error: BaseException) -> str:
 def _blame(frames: list[traceback.FrameSummary]) -> traceback.FrameSummary:
     """Return the innermost frame of the first package that faultset called, else the innermost frame."""
     outside = [frame for frame in frames if not any(Path(frame.filename).is_relative_to(p) for p in faultset.__path__)]
-    foreign = [frame for frame in outside if _package(frame.filename) != _STANDARD_LIBRARY] or outside
-    called = [frame for frame in foreign if _package(frame.filename) == _package(foreign[0].filename)]
+    foreign = [frame for frame in outside if _package_folder(frame.filename) != _STANDARD_LIBRARY] or outside
+    called = [frame for frame in foreign if _package_folder(frame.filename) == _package_folder(foreign[0].filename)]
     return (called or frames)[-1]
 
 
-def _package(filename: str) -> Path:
+def _package_folder(filename: str) -> Path:
     path = Path(filename)
     for folder in path.parents:
         if folder.parent.name in ("site-packages", "dist-packages"):

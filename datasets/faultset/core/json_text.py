@@ -1,4 +1,4 @@
-"""Write canonical JSON; read lines of JSON."""
+"""Write canonical JSON; read JSON lines."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def canonical_json(value: Any) -> str:
-    """Return JSON with sorted keys and without spaces, so that equal mappings give equal strings."""
+    """Return JSON with sorted keys and without spaces, so that equal mappings give identical strings."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which UTF-8 cannot encode, with U+FFFD.
 
-    They come from JSON texts that were truncated inside an emoji.
+    They come from JSON that was truncated within an emoji.
 
     >>> replace_surrogates(json.loads('"cut \\\\ud83d"'))
     'cut \ufffd'

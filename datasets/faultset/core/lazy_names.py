@@ -21,20 +21,20 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     """
 
     @functools.cache
-    def read_homes() -> dict[str, str]:
+    def read_modules() -> dict[str, str]:
         tree = ast.parse(Path(str(sys.modules[package].__file__)).read_bytes())
         blocks = (statement.body for statement in tree.body if isinstance(statement, ast.If))
         imports = [node for block in blocks for node in block if isinstance(node, ast.ImportFrom)]
         return {alias.name: str(node.module) for node in imports for alias in node.names}
 
     def import_name(name: str) -> Any:
-        home = None if name.startswith("__") else read_homes().get(name)
-        if home is None:
+        module = None if name.startswith("__") else read_modules().get(name)
+        if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with translate_missing_extra():
-            return getattr(importlib.import_module(home), name)
+            return getattr(importlib.import_module(module), name)
 
     def list_names() -> list[str]:
-        return sorted({name for name in vars(sys.modules[package]) if name.startswith("__")} | {*read_homes()})
+        return sorted({name for name in vars(sys.modules[package]) if name.startswith("__")} | {*read_modules()})
 
     return import_name, list_names

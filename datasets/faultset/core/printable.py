@@ -26,7 +26,7 @@ def printable(text: str | os.PathLike[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, shortened and printable; without a message the name of its class.
+    """Return the first line of an error's message, shortened and printable; if it is empty, the name of its class.
 
     Examples
     --------

@@ -98,7 +98,7 @@ def python_command(*arguments: str) -> list[str]:
 
 
 def import_path() -> str:
-    """Return `sys.path` as a value of PYTHONPATH; the empty entry of a notebook becomes its folder."""
+    """Return `sys.path` as a value for PYTHONPATH; the empty entry of a notebook becomes its folder."""
     folders = [entry or str(Path.cwd()) for entry in sys.path]
     return os.pathsep.join(folder for folder in folders if Path(folder).exists())
 

@@ -9,8 +9,8 @@ import signal
 from types import FrameType
 
 _INTERRUPTED = 130
-_GARBAGE = (50_000, 20, 50)
-"""Garbage collection thresholds; commands create many objects and few cycles."""
+_GC_THRESHOLDS = (50_000, 20, 50)
+"""Higher than the defaults, because commands create many objects and few cycles."""
 
 
 def faultset() -> None:
@@ -35,7 +35,7 @@ def _run(module: str, command: str, name: str) -> None:
     click_command = getattr(import_module(module), command)
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    gc.set_threshold(*_GARBAGE)
+    gc.set_threshold(*_GC_THRESHOLDS)
     click_command.main(prog_name=name)
 
 

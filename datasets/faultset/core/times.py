@@ -11,7 +11,7 @@ from faultset.core.printable import quoted
 
 SECOND_NS = 1_000_000_000
 _EPOCH_UNITS = ((10**17, 1, "ns"), (10**14, 1_000, "µs"), (10**11, 1_000_000, "ms"), (0, SECOND_NS, "s"))
-"""For each unit: the smallest epoch number that is read in it, nanoseconds per unit, and name."""
+"""For each unit: the smallest number that is interpreted in it, its nanoseconds, and its name."""
 SHORTEST_STEP_S, LONGEST_STEP_S = 0.001, 86_400.0
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
@@ -35,7 +35,7 @@ def parse_duration(text: str) -> float:
 
 
 def find_epoch_unit(magnitude: float) -> tuple[int, str]:
-    """Return nanoseconds per unit, and the name of the unit, of an epoch number of some magnitude.
+    """Return the nanoseconds and the name of the unit that an epoch number of this magnitude has.
 
     >>> find_epoch_unit(1_660_000_000_000)
     (1000000, 'ms')
@@ -44,7 +44,7 @@ def find_epoch_unit(magnitude: float) -> tuple[int, str]:
 
 
 def duration_text(seconds: float) -> str:
-    """Return an estimated number of seconds as text, in seconds, minutes or hours.
+    """Return an estimated duration as text, in seconds, minutes or hours.
 
     >>> [duration_text(seconds) for seconds in (0.2, 8, 146, 3960, 36000)]
     ['1 s', '8 s', '2 min', '66 min', '10 h']
@@ -108,7 +108,7 @@ def step_seconds(step: float | str) -> float:
 
 
 Time = int | str | datetime | None
-"""UTC nanoseconds, a timestamp, or an ISO text; UTC unless it has another zone."""
+"""UTC nanoseconds, a timestamp, or an ISO 8601 string, in UTC unless it names another zone."""
 
 
 def time_ns(time: Time, default_ns: int) -> int:
@@ -120,7 +120,7 @@ def time_ns(time: Time, default_ns: int) -> int:
     Raises
     ------
     UsageError
-        It is not a time.
+        The value is not a time.
     """
     if time is None:
         return default_ns

@@ -1,4 +1,4 @@
-"""The cache in a dataset folder, for instance of the results of file checks."""
+"""The cache in a dataset folder, for instance for the results of file checks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class CheckedFile:
 
 
 def store_checked_files(root: Path, files: Mapping[str, CheckedFile]) -> None:
-    """Add results to the cache, by the path of the file below a dataset folder."""
+    """Add results to the cache, keyed by the file's path below the dataset folder."""
     merged = {**read_checked_files(root), **files}
     records = {name: (*astuple(entry.stamp), entry.sha256, entry.check_name) for name, entry in merged.items()}
     text = json.dumps(records, sort_keys=True).encode()
@@ -66,7 +66,7 @@ def store_checked_files(root: Path, files: Mapping[str, CheckedFile]) -> None:
 
 
 def read_checked_files(root: Path) -> dict[str, CheckedFile]:
-    """Return the cached results, by the path of the file below a dataset folder."""
+    """Return the cached results, keyed by the file's path below the dataset folder."""
     path = cached_path(root, _NAME)
     try:
         content = parse_json(read_regular(path, limit_bytes=_LIMIT_BYTES, below=root), str(path))

@@ -89,7 +89,7 @@ def copy_episode(
 
 
 def _none_if_missing(value: Any) -> Any:
-    """Return None for a missing value of pandas, else the value."""
+    """Return None for a missing value in pandas, else the value."""
     return None if value != value or value is None else value
 
 

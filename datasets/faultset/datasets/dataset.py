@@ -60,7 +60,7 @@ def dataset_folder(location: Path | str) -> Path:
 
 
 def is_episode(location: Path) -> bool:
-    """Return whether a path is the folder of a single episode."""
+    """Return whether a path is the folder of one episode."""
     return (location / CONTEXT_FILE).is_file() and location.parent.name != RECORDINGS
 
 
@@ -80,7 +80,7 @@ def episode_folder(location: Path, episode: str | None, version: str | None = No
         return location
     if is_single or episode is None:
         raise UsageError(
-            "a dataset needs --episode, but the folder of a single episode takes neither --episode nor --version; add "
+            "a dataset needs --episode, but the folder of one episode takes neither --episode nor --version; add "
             "or leave out these options"
         )
     return open_dataset(location, version)[episode].path
@@ -93,7 +93,7 @@ SECONDS = ("reference_s", "onset_s", "noticed_s", "undone_s", "duration_s")
 
 def label_frame(episodes: Iterable[Episode]) -> pd.DataFrame:
     """Return a frame with a row per episode; `Dataset.labels` describes the columns."""
-    rows = {episode.id: _row(episode) for episode in episodes}
+    rows = {episode.id: _build_row(episode) for episode in episodes}
     index = pd.Index(list(rows), name="episode", dtype=object)
     frame = pd.DataFrame(list(rows.values()), index=index, columns=[*TEXTS, *TIMES, *SECONDS, "onset_ns"], dtype=object)
     for name in TIMES:
@@ -101,7 +101,7 @@ def label_frame(episodes: Iterable[Episode]) -> pd.DataFrame:
     return frame.astype({"onset_ns": "Int64"} | dict.fromkeys(SECONDS, "float64"))
 
 
-def _row(episode: Episode) -> dict[str, Any]:
+def _build_row(episode: Episode) -> dict[str, Any]:
     label = episode.label
     times = {
         "start": label.view_start_ns,
@@ -309,12 +309,10 @@ class Dataset:
         DataError
             The version has no such episode.
         UsageError
-            The id is not text.
+            The id is not a string.
         """
         if not isinstance(episode, str):
-            raise UsageError(
-                f'the id of an episode must be a string, got {episode!r}; choose one of "dataset.episodes"'
-            )
+            raise UsageError(f"the id of an episode must be a string, got {episode!r}; choose one of dataset.episodes")
         if episode not in self.files:
             raise DataError(
                 f"version {self.version} of {self.root} has no episode {quoted(episode)}; "

@@ -84,8 +84,8 @@ def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str 
 def select_episodes(dataset: Dataset, conditions: EpisodeFilter) -> list[str]:
     """Return the episodes and recordings that meet all conditions; raise UsageError for a value that matches none."""
     active = _drop_unset(conditions)
-    values = {episode: _values(dataset, episode) for episode in dataset.episodes}
-    values |= {recording.id: _recording_values(recording) for recording in dataset.recordings()}
+    values = {episode: _list_values(dataset, episode) for episode in dataset.episodes}
+    values |= {recording.id: _list_recording_values(recording) for recording in dataset.recordings()}
     for name, names in active.items():
         present = {value for episode_values in values.values() for value in episode_values[name]}
         for value in names:
@@ -110,7 +110,7 @@ def split_dataset(root: Path | str, *, seed: int, version: str | None = None) ->
     root
         Dataset folder.
     seed
-        Seed of the shuffling; equal seeds give equal splits.
+        Seed of the shuffling; the same seed gives the same splits.
     version
         Version to split; by default the newest.
     """
@@ -194,7 +194,7 @@ def write_dataset_card(root: Path | str, *, version: str | None = None) -> Path:
     return dataset.root / "README.md"
 
 
-def _values(dataset: Dataset, episode: str) -> dict[str, set[str]]:
+def _list_values(dataset: Dataset, episode: str) -> dict[str, set[str]]:
     label, context = dataset.label(episode), dataset.view(episode).context
     return {
         "apps": {context.app},
@@ -206,7 +206,7 @@ def _values(dataset: Dataset, episode: str) -> dict[str, set[str]]:
     }
 
 
-def _recording_values(recording: Recording[Dataset]) -> dict[str, set[str]]:
+def _list_recording_values(recording: Recording[Dataset]) -> dict[str, set[str]]:
     incidents = recording.truth.incidents
     return {
         "apps": {recording.context.app},

@@ -56,14 +56,14 @@ class Scenario:
         self.reference_end = self.start + int(0.8 * baseline_s * SECOND_NS)
         onset = min(baseline_s * rng.uniform(0.8, 1.2), baseline_s + fault_s / 2)
         self.onset = self.start + int(onset * SECOND_NS)
-        self.pods = {name: f"{name}-{self._word(9)}-{self._word(5)}" for name in SERVICES}
+        self.pods = {name: f"{name}-{self._draw_word(9)}-{self._draw_word(5)}" for name in SERVICES}
 
     @property
     def is_faulty(self) -> bool:
         """Whether the episode has a fault."""
         return self.fault is not None
 
-    def _word(self, letters: int) -> str:
+    def _draw_word(self, letters: int) -> str:
         return "".join(self.rng.choice(list("bcdfghjklmnpqrstvwxz2456789"), letters))
 
     def strength(self, service: str, times: np.ndarray) -> np.ndarray:
@@ -94,7 +94,7 @@ def telemetry_tables(scenario: Scenario) -> dict[str, pa.Table]:
         "objects": _objects,
         "requests": _requests,
     }
-    return {name: _table(name, make(scenario)) for name, make in makers.items()}
+    return {name: _build_table(name, make(scenario)) for name, make in makers.items()}
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _metrics(scenario: Scenario) -> Rows:
                 values = np.round(np.abs(values + 6 * effect))
             if level.kind == "counter":
                 values = 100.0 + np.cumsum(np.maximum(values, 0.0))
-            _add(scenario, rows, service, times, level, {}, values)
+            _add_samples(scenario, rows, service, times, level, {}, values)
         count = scenario.rng.poisson(20, scenario.length_s).astype(float)
         mean = 0.012 * np.exp(0.1 * scenario.rng.standard_normal(scenario.length_s)) * (1 + 9 * effect)
         failed = np.where(effect >= 1.0, np.round(0.1 * count), 0.0)
@@ -143,11 +143,11 @@ def _metrics(scenario: Scenario) -> Rows:
             labels = {"http_request_method": "GET", "http_response_status_code": status}
             for kind, values in (("count", share), ("sum", share * mean)):
                 level = _Level(f"{family}_{kind}", kind, 0.0, 0.0)
-                _add(scenario, rows, service, times, level, labels, np.cumsum(values))
+                _add_samples(scenario, rows, service, times, level, labels, np.cumsum(values))
     return rows
 
 
-def _add(
+def _add_samples(
     scenario: Scenario,
     rows: Rows,
     service: str,
@@ -174,11 +174,11 @@ def _spans(scenario: Scenario) -> Rows:
     rows: Rows = {name: [] for name in TABLES["spans"].names if name != "episode"}
     for moment in np.sort(scenario.rng.integers(scenario.start, scenario.end - SECOND_NS, 4 * scenario.length_s)):
         trace = scenario.rng.bytes(16).hex()
-        _span(scenario, rows, int(moment), trace, None, None, "frontend")
+        _add_span(scenario, rows, int(moment), trace, None, None, "frontend")
     return rows
 
 
-def _span(
+def _add_span(
     scenario: Scenario, rows: Rows, time: int, trace: str, parent: str | None, caller: str | None, service: str
 ) -> int:
     effect = float(scenario.strength(service, np.array([time]))[0]) * (service == scenario.target)
@@ -187,7 +187,7 @@ def _span(
     inner = 0
     for source, callee in CALLS:
         if source == service and scenario.rng.random() < 0.7:
-            inner += _span(scenario, rows, time + inner + 1_000_000, trace, span, service, callee)
+            inner += _add_span(scenario, rows, time + inner + 1_000_000, trace, span, service, callee)
     duration = inner + int(scenario.rng.gamma(4.0, 1e6) * (1 + 12 * effect))
     for name, value in {
         "time": time,
@@ -213,16 +213,16 @@ def _logs(scenario: Scenario) -> Rows:
     rows: Rows = {name: [] for name in TABLES["logs"].names if name != "episode"}
     for service in SERVICES:
         for moment in np.sort(scenario.rng.integers(scenario.start, scenario.end, 2 * scenario.length_s)):
-            effect = float(scenario.strength(service, np.array([moment]))[0]) >= 1.0
-            bad = effect and scenario.rng.random() < 0.5
+            is_affected = float(scenario.strength(service, np.array([moment]))[0]) >= 1.0
+            is_error = is_affected and scenario.rng.random() < 0.5
             number = int(scenario.rng.integers(1, 400))
-            text = f"deadline exceeded after {number + 1000} ms" if bad else f"served request in {number} us"
+            text = f"deadline exceeded after {number + 1000} ms" if is_error else f"served request in {number} us"
             for name, value in {
                 "time": int(moment),
                 "service": service,
                 "pod": scenario.pods[service],
                 "container": service,
-                "level": "error" if bad else "info",
+                "level": "error" if is_error else "info",
                 "message": text,
                 "trace_id": None,
                 "span_id": None,
@@ -274,7 +274,7 @@ def _requests(scenario: Scenario) -> Rows:
     }
 
 
-def _table(name: str, rows: Mapping[str, list[Any]]) -> pa.Table:
+def _build_table(name: str, rows: Mapping[str, list[Any]]) -> pa.Table:
     schema = pa.schema([field for field in TABLES[name] if field.name != "episode"])
     arrays = [
         pa.array(rows[field.name], type=pa.string()).dictionary_encode()
@@ -343,8 +343,9 @@ def write_example_dataset(
 ) -> str:
     """Write a synthetic dataset and its version 1.0.0, and return the version.
 
-    Every second episode has a fault: CPU and latency of its target rise, spans become slow and fail, errors are logged,
-    and callers are affected. Use the data to try code, not to compare methods; the provenance marks it as synthetic.
+    Every second episode has a fault: the CPU use and the latency of its target rise, spans become slow and fail, errors
+    are logged, and callers are affected. Use the data to try code, not to compare methods; the provenance marks it as
+    synthetic.
 
     Parameters
     ----------
@@ -353,19 +354,19 @@ def write_example_dataset(
     episodes
         Number of episodes; every second one has a fault.
     seed
-        Seed of the episodes; equal seeds give equal episodes.
+        Seed of the episodes; the same seed gives the same episodes.
     baseline_s, fault_s
         Lengths of the healthy and of the faulty part of the view in seconds, at least 10 each.
     """
     root = Path(root)
     sequences = np.random.SeedSequence(seed).spawn(episodes)
     for number, sequence in enumerate(sequences):
-        _write(Scenario(number, np.random.default_rng(sequence), baseline_s, fault_s), root)
+        _write_episode(Scenario(number, np.random.default_rng(sequence), baseline_s, fault_s), root)
     provenance = {"synthetic": True, "generator": "faultset.datasets.examples", "seed": seed}
     return create_version(root, provenance=provenance)
 
 
-def _write(scenario: Scenario, root: Path) -> None:
+def _write_episode(scenario: Scenario, root: Path) -> None:
     with EpisodeWriter(root, scenario.id) as writer:
         for table, rows in telemetry_tables(scenario).items():
             writer.write_table(table, [rows])

@@ -1,4 +1,4 @@
-"""Mask numbers and ids in log lines, so that lines of one template become equal.
+"""Mask numbers and ids in log lines, so that lines of one template become identical.
 
 Every run of hexadecimal digits with at least one decimal digit is masked. This is less precise and much faster than the
 masks of log parsers.

@@ -51,7 +51,7 @@ def read_frame(episode: EpisodeView, name: str, columns: Sequence[str], filters:
 
 
 def read_wide(episode: EpisodeView, step_s: float) -> pd.DataFrame:
-    """Return `EpisodeView.wide` [T, D], or an empty frame without metrics.
+    """Return `EpisodeView.wide` [T, D], or an empty frame if the episode has no metrics.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Read the outcome of a call from span attributes, by current and former OpenTelemetry conventions."""
+"""Read the outcome of a call from span attributes, by current and earlier OpenTelemetry conventions."""
 
 from __future__ import annotations
 
@@ -53,12 +53,14 @@ def read_outcome(status: str, attributes: Mapping[str, Any]) -> Outcome:
     attributes
         All attributes of the span.
     """
-    named = _OUTCOME_NAMES & attributes.keys()
-    if not named:
+    outcome_names = _OUTCOME_NAMES & attributes.keys()
+    if not outcome_names:
         return Outcome(status, None, dict(attributes))
     code = read_status_code(attributes)
-    repeated = {name for name in named if name != _DATABASE and parse_status_code(attributes[name]) == code}
-    others = {name: value for name, value in attributes.items() if code is None or name not in repeated}
+    repeated_names = {
+        name for name in outcome_names if name != _DATABASE and parse_status_code(attributes[name]) == code
+    }
+    others = {name: value for name, value in attributes.items() if code is None or name not in repeated_names}
     return Outcome("error" if status == "unset" and _names_other_error(attributes) else status, code, others)
 
 
@@ -110,14 +112,14 @@ def parse_status_code(value: object) -> int | None:
 
 def _names_other_error(attributes: Mapping[str, object]) -> bool:
     """Return whether an attribute names an error of a database, or of an RPC system other than gRPC."""
-    if any(_text(attributes.get(name)) and parse_status_code(attributes[name]) is None for name in _RPC):
+    if any(_clean_text(attributes.get(name)) and parse_status_code(attributes[name]) is None for name in _RPC):
         return True
-    code = _text(attributes.get(_DATABASE))
-    system = next((_text(attributes[name]).lower() for name in _DATABASE_SYSTEMS if name in attributes), "")
+    code = _clean_text(attributes.get(_DATABASE))
+    system = next((_clean_text(attributes[name]).lower() for name in _DATABASE_SYSTEMS if name in attributes), "")
     if system in _HTTP_DATABASES and code.isdigit():
         return int(code) >= 400
     return not _DATABASE_SUCCESS.fullmatch(code)
 
 
-def _text(value: object) -> str:
+def _clean_text(value: object) -> str:
     return "" if value is None else str(value).strip()

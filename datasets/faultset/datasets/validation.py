@@ -38,7 +38,7 @@ def find_label_problems(context: EpisodeContext, label: Label) -> Iterator[str]:
         yield f"names another episode: context {context.episode}, label {label.episode}"
     for name in ("view_start", "view_end", "reference_end"):
         if getattr(label, f"{name}_ns") != getattr(context, f"{name}_ns"):
-            yield f"{name} differs between label and context"
+            yield f"{name} differs between the label and the context"
     for service in sorted({*label.targets, *_list_cause_services(label)} - set(context.services)):
         yield f"{quoted(service)} is a target or root cause but not among the candidates"
     if label.fault is None:
@@ -49,12 +49,12 @@ def find_label_problems(context: EpisodeContext, label: Label) -> Iterator[str]:
             yield "an episode without a fault has targets or root causes"
         return
     if not label.targets:
-        yield "a fault without a target"
+        yield "the fault has no target"
     yield from _find_fault_problems(label)
     if label.verdict not in ("manifest", "latent", "silent", "unknown"):
         yield f'verdict "{label.verdict}" must be manifest, latent, silent or unknown'
     if label.inject_start_ns is None:
-        yield "a fault without the time of its injection"
+        yield "the fault has no injection time"
         return
     if not context.reference_end_ns <= label.inject_start_ns < context.view_end_ns:
         yield "the injection does not start between the reference window and the end of the view"
@@ -95,8 +95,8 @@ pc: Any = pyarrow.compute
 
 JSON_COLUMNS = {"metrics": ("labels",), "spans": ("attributes",), "objects": ("state", "data")}
 """Table -> its columns of JSON objects."""
-_LARGEST_GROUP = 1 << 30
-_LARGEST_TEXT = 4 << 30
+_MAX_GROUP_BYTES = 1 << 30
+_MAX_TEXT_BYTES = 4 << 30
 
 
 def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[tuple[str, str]]:
@@ -118,16 +118,16 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
     last: pa.Table | None = None
     with open_table(path, table, schema, texts) as file, translate_damage(path):
         for number in range(file.num_row_groups):
-            if file.metadata.row_group(number).total_byte_size > _LARGEST_GROUP:
-                yield "rows", f"row group {number} is larger than {_LARGEST_GROUP:,} bytes"
+            if file.metadata.row_group(number).total_byte_size > _MAX_GROUP_BYTES:
+                yield "rows", f"row group {number} is larger than {_MAX_GROUP_BYTES:,} bytes"
                 return
             rows = _decode(file.read_row_group(number), schema, texts)
             if not len(rows):
                 continue
             total += len(rows)
             size += sum(_measure_text_bytes(rows[name]) for name in texts)
-            if size > _LARGEST_TEXT:
-                yield "rows", f"its texts take more than {_LARGEST_TEXT:,} bytes"
+            if size > _MAX_TEXT_BYTES:
+                yield "rows", f"its texts take more than {_MAX_TEXT_BYTES:,} bytes"
                 return
             nulls |= {field.name for field in schema if not field.nullable and rows[field.name].null_count}
             if nulls:
@@ -167,8 +167,8 @@ def written_rows_problems(rows: pa.Table, table: str, context: EpisodeContext) -
         yield wrong_json
     texts = [rows[field.name] for field in rows.schema if _is_text(field.type)]
     # counting takes longer than the checks above and is rarely needed
-    if sum(map(_bound_text_bytes, texts)) > _LARGEST_TEXT and sum(map(_measure_text_bytes, texts)) > _LARGEST_TEXT:
-        yield f"its texts take more than {_LARGEST_TEXT:,} bytes"
+    if sum(map(_bound_text_bytes, texts)) > _MAX_TEXT_BYTES and sum(map(_measure_text_bytes, texts)) > _MAX_TEXT_BYTES:
+        yield f"its texts take more than {_MAX_TEXT_BYTES:,} bytes"
 
 
 def _describe_outside(rows: int, total: int) -> str:
@@ -257,7 +257,7 @@ def _find_object_problem(text: str, column: str) -> str | None:
 
 
 REVISION = 1
-"""Increment it when a check becomes stricter, so that files are checked again."""
+"""Increment this when a check becomes stricter, so that files are checked again."""
 
 
 def episode_files(tables: Iterable[str]) -> list[str]:
@@ -275,7 +275,8 @@ def check_episode_files(
     """Check files of an episode; raise DataError for the first wrong one.
 
     The checks cover the kind of file, recorded size, hash and row count, schema, nulls, UTF-8, order, times inside the
-    view, JSON inside tables, and the consistency of context and label. Files that pass can be read without errors.
+    view, JSON inside tables, and the consistency of the context and the label. Files that pass can be read without
+    errors.
 
     Parameters
     ----------

@@ -29,15 +29,19 @@ def select_available_rows(name: str, table: pa.Table, end_ns: int) -> pa.Table:
         return table
     scheduled = table["scheduled"].cast(pa.int64())
     answered = pc.add(scheduled, pc.fill_null(table["latency_ns"], 0))
-    late = pc.fill_null(pc.greater_equal(answered, end_ns), False)
+    is_late = pc.fill_null(pc.greater_equal(answered, end_ns), False)
     for column in ("latency_ns", "status"):
-        table = _with(table, column, pc.if_else(late, pa.scalar(None, table.schema.field(column).type), table[column]))
-    table = _with(table, "sent", pc.if_else(pc.less(table["sent"], end), table["sent"], pa.scalar(None, TIME)))
-    outcome = pc.if_else(late, UNFINISHED, table["outcome"].cast(pa.string()))
-    return _with(table, "outcome", outcome)
+        table = _replace_column(
+            table, column, pc.if_else(is_late, pa.scalar(None, table.schema.field(column).type), table[column])
+        )
+    table = _replace_column(
+        table, "sent", pc.if_else(pc.less(table["sent"], end), table["sent"], pa.scalar(None, TIME))
+    )
+    outcome = pc.if_else(is_late, UNFINISHED, table["outcome"].cast(pa.string()))
+    return _replace_column(table, "outcome", outcome)
 
 
-def _with(table: pa.Table, column: str, values: pa.ChunkedArray | pa.Array) -> pa.Table:
+def _replace_column(table: pa.Table, column: str, values: pa.ChunkedArray | pa.Array) -> pa.Table:
     field = table.schema.field(column)
     if pa.types.is_dictionary(field.type):
         encoded = pa.chunked_array([values]) if isinstance(values, pa.Array) else values

@@ -26,7 +26,8 @@ class EpisodeView:
     """The context and telemetry of one episode.
 
     A view opens only `context.json`, the files under `telemetry/` and frames computed from them
-    (`faultset.datasets.metrics.frame_cache`). It holds no data: it pickles in a few hundred bytes and reads on demand.
+    (`faultset.datasets.metrics.frame_cache`). It holds no data: its pickle has a few hundred bytes, and it reads on
+    demand.
 
     Parameters
     ----------
@@ -138,8 +139,8 @@ class EpisodeView:
     def alarm_location(self) -> AlarmLocation | None:
         """Service and metric of the alarm; only for methods that declare `needs = {"alarm_location"}`.
 
-        None for all other methods, if the source of the data does not name service and metric, or if a detector raised
-        the alarm.
+        None for all other methods, if the source of the data does not name the service and the metric, or if a detector
+        raised the alarm.
         """
         return self._alarm_location
 
@@ -223,7 +224,7 @@ class EpisodeView:
         -------
         pandas.DataFrame
             [T, D] one row per step, indexed by the start of the step in UTC; one column per (service, metric); NaN
-            without a sample.
+            where a step has no sample.
 
         Raises
         ------

@@ -334,5 +334,5 @@ def test_quiet_hides_progress() -> None:
 def test_both_at_once_are_wrong_usage() -> None:
     result, levels = verbosity_run("-v", "-q")
     assert result.exit_code == 2
-    assert "-v and -q exclude each other" in result.stderr
+    assert "-v and -q are mutually exclusive" in result.stderr
     assert not levels

@@ -34,8 +34,8 @@ def test_plain_values_and_aliases_are_read() -> None:
         ("2026-99-99", "is not YAML"),
         ("*nowhere", "is not YAML"),
         ("{[a]: b}: c", "is not YAML"),
-        ("a: 1\nb: [{c: 1, d: {c: 2}}, c]\na: 2", 'line 3 has the key "a" a second time'),
-        ("a:\n  - b: 1\n    b: 2", 'line 3 has the key "b" a second time'),
+        ("a: 1\nb: [{c: 1, d: {c: 2}}, c]\na: 2", 'line 3 repeats the key "a"'),
+        ("a:\n  - b: 1\n    b: 2", 'line 3 repeats the key "b"'),
     ],
 )
 def test_what_is_refused_gets_one_sentence(text: str, sentence: str) -> None:

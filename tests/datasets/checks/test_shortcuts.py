@@ -23,7 +23,7 @@ SERVICES = tuple("abcdefgh")
 
 @pytest.fixture(autouse=True)
 def small_forests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortcuts, "_TREES", 20)
+    monkeypatch.setattr(shortcuts, "_TREE_COUNT", 20)
 
 
 def cases(tag: Callable[[bool, np.random.Generator], Counts]) -> list[shortcuts._Case]:
@@ -50,7 +50,7 @@ def cases(tag: Callable[[bool, np.random.Generator], Counts]) -> list[shortcuts.
 
 
 def scores(drawn: list[shortcuts._Case]) -> tuple[Shortcut, Shortcut]:
-    (detection,), (localization,) = shortcuts._detection(drawn, 0), shortcuts._localization(drawn, 0)
+    (detection,), (localization,) = shortcuts._score_detection(drawn, 0), shortcuts._score_localization(drawn, 0)
     return detection, localization
 
 
@@ -73,7 +73,7 @@ def test_the_chance_of_localization_is_that_of_a_random_service():
 
 def test_too_few_clusters_give_no_score():
     few = cases(lambda faulty, rng: {})[:6]
-    assert shortcuts._detection(few, 0) == shortcuts._localization(few, 0) == []
+    assert shortcuts._score_detection(few, 0) == shortcuts._score_localization(few, 0) == []
 
 
 def pods(tags: Sequence[tuple[int, str]]) -> pa.Table:

@@ -124,7 +124,7 @@ def test_a_step_longer_than_the_reference_is_named(folder: Path):
     changed = dataclasses.replace(context, source_intervals_s={**context.source_intervals_s, "metrics": 60.0})
     (folder / "context.json").write_text(changed.to_json())
     (message,) = references_messages(folder)
-    assert message.startswith("the step is longer than the reference in 1 episode")
+    assert message.startswith("the metric step is longer than the reference in 1 episode")
 
 
 def test_candidates_without_metrics_are_counted(folder: Path):

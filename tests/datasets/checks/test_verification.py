@@ -104,15 +104,15 @@ def test_rows_outside_the_view_are_counted(write_episode, tmp_path, log, at_s):
     ("change", "message"),
     [
         ({"targets": ["goe"]}, '"goe" is a target or root cause but not among the candidates'),
-        ({"targets": []}, "a fault without a target"),
+        ({"targets": []}, "the fault has no target"),
         ({"inject_start": START_NS + 10 * 10**9}, "does not start between the reference window and the end"),
         ({"inject_start": START_NS + 100 * 10**9}, "does not start between the reference window and the end"),
-        ({"inject_start": None}, "without the time of its injection"),
+        ({"inject_start": None}, "the fault has no injection time"),
         ({"inject_done": START_NS + 45 * 10**9}, "are not in order"),
         ({"recover_start": START_NS + 90 * 10**9}, "the recovery starts before the view ends"),
         ({"effective": START_NS - 1}, "effective is outside the view"),
         ({"verdict": "none"}, 'verdict "none" must be manifest, latent, silent or unknown'),
-        ({"view_end": START_NS + 99 * 10**9}, "view_end differs between label and context"),
+        ({"view_end": START_NS + 99 * 10**9}, "view_end differs between the label and the context"),
     ],
 )
 def test_a_label_that_cannot_be_is_found(write_episode, tmp_path, fault_label, change, message):

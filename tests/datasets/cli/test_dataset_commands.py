@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.core.command_line.console import root
-from faultset.datasets.cli.versions import _fault_rows
+from faultset.datasets.cli.versions import _list_fault_rows
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.context import read_context
 from faultset.datasets.format.versions import create_version
@@ -34,7 +34,7 @@ def test_show_counts_episodes_tables_and_splits(run, example_root):
 
 def test_show_counts_many_faults_in_a_screen(run, example_root):
     rows = [{"app": "a", "fault": f"fault-{n}", "verdict": "manifest", "episodes": 2} for n in range(70)]
-    assert _fault_rows(rows) == [{"episodes": 2, "faults": sorted(row["fault"] for row in rows)}]
+    assert _list_fault_rows(rows) == [{"episodes": 2, "faults": sorted(row["fault"] for row in rows)}]
 
 
 @pytest.mark.parametrize(

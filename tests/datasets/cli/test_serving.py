@@ -27,7 +27,7 @@ SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
     ("arguments", "code", "message"),
     [
         ([str(SAMPLE), "--episode", "nothing"], 3, "no episode"),
-        ([str(SAMPLE / "episodes" / "01084746c57a"), "--version", "1.0.0"], 2, "the folder of a single episode"),
+        ([str(SAMPLE / "episodes" / "01084746c57a"), "--version", "1.0.0"], 2, "the folder of one episode"),
         ([str(SAMPLE), "--episode", "01084746c57a", "--now", "61"], 2, "must be at most 60 s, the length of the view"),
         ([str(SAMPLE), "--episode", "01084746c57a", "--from", "2026-11-22T02:11:00"], 2, "are for recordings"),
     ],

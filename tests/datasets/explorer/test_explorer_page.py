@@ -172,7 +172,7 @@ def test_the_command_prints_json_of_what_it_wrote(example_root, tmp_path):
     ("arguments", "code", "sentence"),
     [
         (["--episodes", "nonesuch"], 3, "has no episode"),
-        (["--serve", "--episodes", "e1"], 2, "--serve shows every episode"),
+        (["--serve", "--episodes", "e1"], 2, "--serve shows all episodes"),
         (["--port", "8000"], 2, "--port needs --serve"),
         (["--out", "/proc/nowhere/page.html"], 2, "cannot be written"),
     ],

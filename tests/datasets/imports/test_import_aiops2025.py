@@ -150,7 +150,7 @@ def test_doctor_names_overlapping_faults_and_days_that_are_missing(tmp_path: Pat
     absent = FAULT | {"uuid": "2", "start_time": "2025-06-17T01:10:00Z", "end_time": "2025-06-17T01:20:00Z"}
     report = examine(write_day(tmp_path / "data", [FAULT, early, absent]))
     assert [issue.problem for issue in report.data_issues] == [
-        "1 fault with another fault in the half hour before.",
+        "Another fault is active in the half hour before 1 fault.",
         "Telemetry is missing for the days of 1 fault.",
     ]
 

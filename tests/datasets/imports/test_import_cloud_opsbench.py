@@ -91,7 +91,7 @@ def test_doctor_counts_cases_that_hold_one_moment_only(root: Path) -> None:
     report = examine(root)
     assert report.format == "cloud-opsbench"
     assert [issue.problem for issue in report.data_issues] == [
-        "1 case without raw_data/metrics.csv: the state at one moment."
+        "1 case without raw_data/metrics.csv: only the state at one moment is recorded."
     ]
 
 

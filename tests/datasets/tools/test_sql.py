@@ -55,7 +55,7 @@ def test_everything_but_one_select_over_the_recording_is_refused(tools: EpisodeT
 
 
 def test_a_query_without_end_is_stopped(tools: EpisodeTools, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("faultset.datasets.tools.sql._SECONDS", 0.1)
+    monkeypatch.setattr("faultset.datasets.tools.sql._TIMEOUT_S", 0.1)
     status, text = ask(
         tools, "select count(*) from range(1000000000) a, range(100000) b where a.range % 7 = b.range % 3"
     )

@@ -161,7 +161,7 @@ def test_no_input_starts_a_process_leaves_the_view_or_gets_a_traceback(
 
     for name in ("subprocess.Popen", "os.system", "os.fork", "os.execv", "os.posix_spawn"):
         monkeypatch.setattr(name, fail)
-    monkeypatch.setattr("faultset.datasets.tools.sql._SECONDS", 0.2)
+    monkeypatch.setattr("faultset.datasets.tools.sql._TIMEOUT_S", 0.2)
     drawn = random.Random(7)
     words = ["kubectl", "get", "logs", "describe", "top", "pods", "geo", "-o", "-n", "hotel", "|", "grep", "-c", "wide",
              "--tail", "--since", "5m", "yaml", "-l", "a=b", "--previous", "sort", "awk", "{print $1}", "svc", "-A",

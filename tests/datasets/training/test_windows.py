@@ -26,7 +26,7 @@ from faultset.datasets.training import (
 )
 from faultset.datasets.training import windows as windows_module
 from faultset.datasets.training.columns import OTHER_LINES, log_lines, service_calls
-from faultset.datasets.training.features import CLIP, _deviation, step_features
+from faultset.datasets.training.features import CLIP, _compute_deviation, step_features
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings
@@ -367,9 +367,9 @@ class TestServices:
 
     def test_a_constant_series_that_moves_has_the_largest_deviation(self):
         known = np.array([True, True, True, False])
-        assert _deviation(np.array([0.0, 0, 0, 5]), known).tolist() == [0, 0, 0, CLIP]
-        assert _deviation(np.array([3.0, 3, 3, 3]), known).tolist() == [0, 0, 0, 0]
-        assert not _deviation(np.array([1.0, 2, 3, 4]), np.zeros(4, dtype=bool)).any()
+        assert _compute_deviation(np.array([0.0, 0, 0, 5]), known).tolist() == [0, 0, 0, CLIP]
+        assert _compute_deviation(np.array([3.0, 3, 3, 3]), known).tolist() == [0, 0, 0, 0]
+        assert not _compute_deviation(np.array([1.0, 2, 3, 4]), np.zeros(4, dtype=bool)).any()
 
     def test_impossible_columns_are_refused(self):
         for options in ({"roles": ["clock"]}, {"roles": ["smoke"]}, {"modalities": ["smoke"]}, {"step_s": "x"}):

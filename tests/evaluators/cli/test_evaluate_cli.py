@@ -132,7 +132,7 @@ def test_a_folder_that_cannot_be_written(example_dataset: Path, tmp_path: Path):
         ("--thresholds", "best", "threshold policy"),
         ("--thresholds", "train-quantile(7)", "between 0 and 1"),
         ("--scheduler", "nowhere", "is not the address of a dask scheduler"),
-        ("--scheduler", "tls://127.0.0.1:9", "needs certificates, and dask has none"),
+        ("--scheduler", "tls://127.0.0.1:9", "needs certificates, but dask has none"),
     ],
 )
 def test_impossible_limits(example_dataset: Path, option: str, value: str, said: str):

@@ -223,7 +223,7 @@ def test_a_scheduler_that_is_not_there_is_one_sentence(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(clients, "_CONNECT_TIMEOUT_S", 1)
     with (
-        pytest.raises(PlatformError, match="no dask scheduler answers at"),
+        pytest.raises(PlatformError, match="no dask scheduler answered at"),
         scheduling.remote_client("tcp://127.0.0.1:9", "/"),
     ):
         pass

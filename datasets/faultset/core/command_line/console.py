@@ -1,13 +1,13 @@
-"""Commands, their help screens and types of options; every command of every package is a `FaultsetCommand`.
+"""Commands, their help screens and option types; every command of every package is a `FaultsetCommand`.
 
-Commands register in the entry-point group `faultset.commands`; a dotted name such as `dataset.show` puts a command
-into a sub-group. A module is imported only when its command or a help screen needs it; therefore heavy libraries are
-imported inside functions.
+Commands register in the entry-point group `faultset.commands`; a dotted name such as `dataset.show` puts a command in a
+sub-group. A module is imported only when its command or a help screen needs it; therefore heavy libraries are imported
+inside functions.
 
 An option that takes a list has a plural name and comma-separated values, and may be repeated (`--apps hotel,social`);
 an option that takes one value has a singular name (`--app hotel`).
 
-Exit codes: 0 done, 2 usage, 3 dataset, 4 platform, 130 interrupted. Results go to stdout, everything else to stderr.
+Exit codes: 0 success, 2 usage, 3 dataset, 4 platform, 130 interrupted. Results go to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def read_verbosity(context: click.Context) -> None:
     """
     verbose, quiet = context.params.pop("verbose", 0), context.params.pop("quiet", False)
     if verbose and quiet:
-        raise click.UsageError("-v and -q exclude each other; choose one of them", context)
+        raise click.UsageError("-v and -q are mutually exclusive; choose one", context)
     set_verbosity(verbose=verbose, quiet=quiet)
 
 
@@ -116,7 +116,7 @@ _HELP_ALL = f"{__name__}.help_all"
 
 
 def _run_with_exit_codes(run: Callable[[], T]) -> T:
-    """Call `run`; print errors for users, system errors and interrupts in one line, and exit with a code."""
+    """Call `run`; print errors for users, system errors and interrupts on one line, and exit with a code."""
     try:
         return run()
     except FaultsetError as error:
@@ -129,15 +129,15 @@ def _run_with_exit_codes(run: Callable[[], T]) -> T:
         _show_error(missing)
         code = missing.exit_code
     except OSError as error:
-        refused = translate_system_error(error)
-        if refused is None:
+        system_error = translate_system_error(error)
+        if system_error is None:
             raise
-        _show_error(refused)
-        code = refused.exit_code
+        _show_error(system_error)
+        code = system_error.exit_code
     except MemoryError:
         out_of_memory = PlatformError(
             "the memory of this machine or its limit (ulimit -v) is exhausted; end other programs, raise the limit, "
-            "or run less at once"
+            "or run less in parallel"
         )
         _show_error(out_of_memory)
         code = out_of_memory.exit_code
@@ -167,7 +167,7 @@ def _show_error(error: FaultsetError) -> None:
 
 
 class FaultsetCommand(click.Command):
-    """A command that groups its options in the help, and reports errors by one line and an exit code.
+    """A command that groups its options in the help, and reports errors with one line and an exit code.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ class FaultsetCommand(click.Command):
         return _run_with_exit_codes(lambda: super(FaultsetCommand, self).make_context(*args, **extra))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; turn a FaultsetError and an interrupt into their exit codes."""
+        """Run the command; turn errors and interrupts into exit codes."""
         escape_unencodable()
         read_verbosity(ctx)
         return _run_with_exit_codes(lambda: self._invoke_checked(ctx))
@@ -215,7 +215,7 @@ class FaultsetCommand(click.Command):
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options by groups."""
+        """Write the options in groups."""
         options = {
             flag: option for option in self.get_params(ctx) if isinstance(option, click.Option) for flag in option.opts
         }
@@ -266,14 +266,14 @@ class FaultsetGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""
-        return sorted({*super().list_commands(ctx), *self._registered()})
+        return sorted({*super().list_commands(ctx), *self._list_registered()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command."""
         command = super().get_command(ctx, cmd_name)
-        if command is not None or cmd_name not in self._registered():
+        if command is not None or cmd_name not in self._list_registered():
             return command
-        plugin = self._registered()[cmd_name]
+        plugin = self._list_registered()[cmd_name]
         if plugin is None:
             help_text = _GROUP_HELP.get(cmd_name, f"Commands about {cmd_name}.")
             return FaultsetGroup(cmd_name, prefix=f"{self._prefix}{cmd_name}.", help=help_text)
@@ -306,7 +306,7 @@ class FaultsetGroup(click.Group):
         """Run the command."""
         return _run_with_exit_codes(lambda: super(FaultsetGroup, self).invoke(ctx))
 
-    def _registered(self) -> dict[str, Plugin | None]:
+    def _list_registered(self) -> dict[str, Plugin | None]:
         """Return the registered commands of this group by name; None marks a sub-group."""
         if self._prefix is None:
             return {}
@@ -393,10 +393,10 @@ class OutputFile(click.Path):
         click.BadParameter
             The path is a folder, a device or a pipe, or its folder is not writable.
         """
-        named = Path(os.fsdecode(super().convert(value, param, ctx)))
-        path = Path(os.path.realpath(named)) if os.path.islink(named) else named
+        original = Path(os.fsdecode(super().convert(value, param, ctx)))
+        path = Path(os.path.realpath(original)) if os.path.islink(original) else original
         if is_special(path) or os.path.islink(path):
-            self.fail(f"{named} must be a regular file or a new one; choose another name", param, ctx)
+            self.fail(f"{original} must be a regular file or a new one; choose another name", param, ctx)
         if not (os.path.isdir(path.parent) and os.access(path.parent, os.W_OK | os.X_OK)):
             self.fail(f"{path} cannot be written: {path.parent} is not a writable folder; choose another", param, ctx)
         return path

@@ -14,11 +14,11 @@ from faultset.core.printable import printable
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 """The option `--json`; its parameter is called `as_json`."""
-_WIDTH_OF_A_PIPE = 1000
+_PIPE_WIDTH = 1000
 
 
 def escape_unencodable() -> None:
-    """Let stdout and stderr print escape codes for characters that their encoding lacks."""
+    """Make stdout and stderr print escape codes for characters that their encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -61,9 +61,9 @@ def show_records(
         numeric = bool(rows) and all(isinstance(row.get(key), int | float | None) for row in rows)
         table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_cell(row.get(key))) for key in headings))
+        table.add_row(*(Text(_format_cell(row.get(key))) for key in headings))
     terminal = Console(file=sys.stdout, highlight=False)
-    width = wrap_at or _WIDTH_OF_A_PIPE
+    width = wrap_at or _PIPE_WIDTH
     console = terminal if terminal.is_terminal else Console(file=sys.stdout, highlight=False, width=width)
     console.print(table)
 
@@ -73,7 +73,7 @@ def show_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, default=str))
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):

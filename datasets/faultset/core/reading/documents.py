@@ -1,4 +1,4 @@
-"""Read JSON from untrusted files: with limits, checked against a type, with one-line errors."""
+"""Read JSON from untrusted files, with size limits, type checks and one-line errors."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def parse_json(content: bytes | str, origin: str, *, error: type[FaultsetError] 
     except ValueError as problem:
         reason = str(problem).partition("\n")[0][:200]
         raise error(f"{origin} is not valid JSON ({reason}); {_RESTORE}") from None
-    repeated = _repeated_key(content)
+    repeated = _find_repeated_key(content)
     if repeated is not None:
         raise error(f"{origin} must hold each key once, but holds {quoted(repeated)} twice; {_RESTORE}")
     return value
 
 
-def _repeated_key(content: bytes | str) -> str | None:
+def _find_repeated_key(content: bytes | str) -> str | None:
     """Return a key that occurs twice in an object of a JSON text, or None; `from_json` silently keeps the last."""
     repeated: list[str] = []
 
@@ -113,11 +113,11 @@ def json_lines(content: bytes, origin: str) -> Iterator[dict[str, Any]]:
         try:
             yield parse_object(line, f"line {number} of {origin}")
         except DataError:
-            if not _is_cut(line):
+            if not _is_truncated(line):
                 raise
 
 
-def _is_cut(line: bytes) -> bool:
+def _is_truncated(line: bytes) -> bool:
     """Return whether a line is blank or only the beginning of a JSON text."""
     try:
         from_json(line)

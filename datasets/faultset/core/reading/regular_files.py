@@ -47,7 +47,7 @@ def stat_regular_file(
         for folder in _folders_between(name, str(path.parent if below is None else below)):
             state = os.lstat(folder)
             if not stat.S_ISDIR(state.st_mode):
-                raise error(f"{folder} must be a folder, but is {_kind(state)}; replace it with the folder")
+                raise error(f"{folder} must be a folder, but is {_describe_kind(state)}; replace it with the folder")
         state = os.lstat(name)
     except FileNotFoundError:
         raise error(f"{path} is missing; restore it") from None
@@ -56,7 +56,7 @@ def stat_regular_file(
     except (OSError, ValueError) as problem:
         raise explain_read_error(path, problem, error) from problem
     if not stat.S_ISREG(state.st_mode):
-        raise error(f"{path} must be a regular file, but is {_kind(state)}; replace it with the file")
+        raise error(f"{path} must be a regular file, but is {_describe_kind(state)}; replace it with the file")
     if limit_bytes is not None and state.st_size > limit_bytes:
         raise error(f"{path} must have at most {limit_bytes:,} bytes, but has {state.st_size:,}; restore the file")
     return state
@@ -143,7 +143,7 @@ def explain_read_error(path: Path, problem: Exception, error: type[FaultsetError
     return error(f"{path} cannot be read ({reason}); restore it or give another path")
 
 
-def _kind(state: os.stat_result) -> str:
+def _describe_kind(state: os.stat_result) -> str:
     if stat.S_ISLNK(state.st_mode):
         return "a link, and links are not followed"
     return _KINDS.get(stat.S_IFMT(state.st_mode), "a file")

@@ -49,7 +49,7 @@ def parse_yaml(text: str, origin: str, *, error: type[FaultsetError] = UsageErro
     Raises
     ------
     FaultsetError
-        The text is not YAML, repeats a key, is nested too deep, or has too many values once aliases are expanded.
+        The text is not YAML, repeats a key, is nested too deeply, or has too many values once aliases are expanded.
     """
     try:
         return pickle.loads(_parse(text))
@@ -80,7 +80,7 @@ def _check_size(text: str) -> None:
     for event in yaml.parse(text, Loader=_LOADER):
         key = keys.find_repeated(event)
         if key is not None:
-            raise _Refused(f'{_line(event)} has the key "{key[:60]}" a second time')
+            raise _Refused(f'{_line(event)} repeats the key "{key[:60]}"')
         if isinstance(event, yaml.CollectionStartEvent):
             open_values.append((event.anchor, total))
             if len(open_values) > MAX_LEVELS:
@@ -103,7 +103,7 @@ def _check_size(text: str) -> None:
 
 
 class _Keys:
-    """Track the keys of nested mappings, because constructors silently keep the last of two equal keys."""
+    """Track the keys of nested mappings, because constructors silently keep the last of two identical keys."""
 
     def __init__(self) -> None:
         self._open: list[tuple[set[str] | None, bool]] = []

@@ -10,7 +10,7 @@ if there are any. These occurrences are not leaks:
 - a fault's name in a column that also contains it in at least half of the other views
 - a text or number from the journal or the parameters that occurs anywhere in at least half of the other views
 - a text that a ConfigMap or the state of an object contained before the injection
-- a number at a position where otherwise equal texts have many different numbers
+- a number at a position where otherwise identical texts have many different numbers
 
 In imported datasets, findings are warnings, because the source cannot be changed, and names of metrics are ignored
 (RCAEval has a fault "cpu" and a metric "cpu").
@@ -39,13 +39,13 @@ pc: Any = pyarrow.compute
 # pyarrow creates its compute functions at import, so type checkers cannot see them
 
 MIN_NUMBERS = 20
-"""If otherwise equal texts contain at least this many different numbers, a single number reveals nothing."""
+"""If otherwise identical texts contain at least this many different numbers, one of them reveals nothing."""
 
 _DIGITS = "[0-9]+"
 
 
 def is_coincidence(number: str, values: pa.Array, example: str) -> bool:
-    """Return whether a column has many other numbers at the same position of otherwise equal texts.
+    """Return whether a column has many other numbers at the same position of otherwise identical texts.
 
     Parameters
     ----------
@@ -60,8 +60,8 @@ def is_coincidence(number: str, values: pa.Array, example: str) -> bool:
         return False
     indices = [index for index, match in enumerate(re.finditer(_DIGITS, example)) if match.group() == number]
     shape = re.sub(_DIGITS, "#", example)
-    alike = values.filter(pc.equal(pc.replace_substring_regex(values, _DIGITS, "#"), shape)).to_pylist()
-    rows = [re.findall(_DIGITS, text) for text in alike]
+    similar = values.filter(pc.equal(pc.replace_substring_regex(values, _DIGITS, "#"), shape)).to_pylist()
+    rows = [re.findall(_DIGITS, text) for text in similar]
     return bool(indices) and all(len({numbers[index] for numbers in rows}) >= MIN_NUMBERS for index in indices)
 
 
@@ -71,11 +71,11 @@ INJECTOR_WORDS = ("chaos", "inject", "faultset-control", "faultset-agent", "faul
 _NAMING_COLUMNS = ("service", "pod", "container", "kind", "name", "reason", "endpoint", "metric")
 _MARKS = ("intent", "done", "failed", "undone", "note")
 _METRIC_NAMES = (("context", ""), ("metrics", "metric"))
-_SHORTEST = 4
+_MIN_LENGTH = 4
 _MAX_OTHERS = 8
 _CONFIGURATION = ("objects", "data")
 _STATE = ("objects", "state")
-_OF_TRUTH = "a text or number from the journal or the fault's parameters"
+_TRUTH_TEXT = "a text or number from the journal or the fault's parameters"
 _STATE_KEY = r'"[A-Za-z]+":'
 Texts = dict[tuple[str, str], pa.Array]
 """(table, column) -> distinct strings; the context is ("context", "")."""
@@ -85,7 +85,7 @@ Texts = dict[tuple[str, str], pa.Array]
 class _Needle:
     text: str
     pattern: str
-    what: str
+    description: str
     dismissible: bool
 
 
@@ -113,7 +113,7 @@ def leak_findings(
                 or library.is_vocabulary(needle, column if needle in names else None, episode)
             )
             if is_vocabulary is None and needle not in names:
-                findings.append(_build_finding(episode, needle, column, example, "warning", _ALONE))
+                findings.append(_build_finding(episode, needle, column, example, "warning", _NO_COMPARISON))
             elif not is_vocabulary:
                 findings.append(_build_finding(episode, needle, column, example, "warning" if imported else "error"))
     return findings
@@ -150,7 +150,7 @@ def journal_secrets(journal: Iterable[Mapping[str, Any]], parameters: Any) -> se
 def _list_leaves(value: Any) -> Iterator[str]:
     """Yield the strings inside a value, and its numbers that are long enough to be distinctive."""
     if isinstance(value, str):
-        if len(value) >= _SHORTEST and re.search(r"[A-Za-z0-9]", value):
+        if len(value) >= _MIN_LENGTH and re.search(r"[A-Za-z0-9]", value):
             yield value
     elif isinstance(value, Mapping):
         for item in value.values():
@@ -160,7 +160,7 @@ def _list_leaves(value: Any) -> Iterator[str]:
             yield from _list_leaves(item)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         text = json.dumps(value)
-        if len(text.strip("-0.").replace(".", "")) >= _SHORTEST:
+        if len(text.strip("-0.").replace(".", "")) >= _MIN_LENGTH:
             yield text
 
 
@@ -181,7 +181,7 @@ def _build_word_needle(word: str) -> _Needle:
 
 
 def _build_secret_needle(text: str) -> _Needle:
-    return _Needle(text, _add_boundaries(re.escape(text)), _OF_TRUTH, True)
+    return _Needle(text, _add_boundaries(re.escape(text)), _TRUTH_TEXT, True)
 
 
 def _add_boundaries(pattern: str) -> str:
@@ -204,7 +204,7 @@ def _find_hits(texts: Texts, needles: Sequence[_Needle]) -> Iterator[tuple[_Need
     """Yield every needle that a column contains, with its column and an example."""
     for column, values in texts.items():
         for needle in _find_candidates(values, needles):
-            matches = _find_matching(values, column, needle)
+            matches = _filter_matches(values, column, needle)
             if len(matches):
                 yield needle, column, matches[0].as_py()
 
@@ -222,10 +222,10 @@ def _find_candidates(values: pa.Array, needles: Sequence[_Needle]) -> list[_Need
     return _find_candidates(values, needles[:middle]) + _find_candidates(values, needles[middle:])
 
 
-def _find_matching(values: pa.Array, column: tuple[str, str], needle: _Needle) -> pa.Array:
+def _filter_matches(values: pa.Array, column: tuple[str, str], needle: _Needle) -> pa.Array:
     matches = values.filter(pc.match_substring_regex(values, needle.pattern))
     if column == _STATE and len(matches):
-        # the field names of a state are equal in all episodes; only its values can leak
+        # the field names of a state are the same in all episodes; only its values can leak
         bare = pc.replace_substring_regex(matches, _STATE_KEY, "")
         matches = matches.filter(pc.match_substring_regex(bare, needle.pattern))
     return matches
@@ -237,13 +237,13 @@ def _existed_before(view: EpisodeView, needle: _Needle, column: tuple[str, str])
     Settings list their possible values, which include names of faults. The state of an object contains the values that
     an undo restores. But the name of a fault in a state is always a leak.
     """
-    if column != _CONFIGURATION and (column != _STATE or needle.what != _OF_TRUTH):
+    if column != _CONFIGURATION and (column != _STATE or needle.description != _TRUTH_TEXT):
         return False
     table, field = column
     rows = view.table(table, ["time", field])
-    early = pc.less(rows["time"].cast(pa.int64()), view.context.reference_end_ns)
-    texts = rows[field].filter(early).cast(pa.string()).unique().drop_null()
-    return len(_find_matching(texts, column, needle)) > 0
+    is_early = pc.less(rows["time"].cast(pa.int64()), view.context.reference_end_ns)
+    texts = rows[field].filter(is_early).cast(pa.string()).unique().drop_null()
+    return len(_filter_matches(texts, column, needle)) > 0
 
 
 class _Library:
@@ -255,9 +255,10 @@ class _Library:
         self._texts: dict[str, Texts] = {}
 
     def is_vocabulary(self, needle: _Needle, column: tuple[str, str] | None, episode: str) -> bool | None:
-        """Return whether at least half of the other episodes contain the needle in a column, or anywhere for None.
+        """Return whether at least half of the other episodes contain the needle in a column, or anywhere if `column` is
+        None.
 
-        Up to eight episodes with other faults are read, of the same application if possible. Return None if there are
+        Up to eight episodes with other faults are read, if possible of the same application. Return None if there are
         none.
         """
         faults, app = {*self._labels[episode].fault_names}, self._views[episode].context.app
@@ -274,9 +275,9 @@ class _Library:
 
     def _contains(self, episode: str, column: tuple[str, str] | None, needle: _Needle) -> bool:
         texts = self._texts_of(episode)
-        # the other episode may lack an added table
+        # the other episode may lack this table
         columns = list(texts) if column is None else [column] if column in texts else []
-        return any(len(_find_matching(texts[name], name, needle)) > 0 for name in columns)
+        return any(len(_filter_matches(texts[name], name, needle)) > 0 for name in columns)
 
     def _texts_of(self, episode: str) -> Texts:
         if episode not in self._texts:
@@ -284,7 +285,7 @@ class _Library:
         return self._texts[episode]
 
 
-_ALONE = "; the dataset has no episode with another fault to compare with"
+_NO_COMPARISON = "; the dataset has no episode with another fault to compare with"
 
 
 def _build_finding(
@@ -300,5 +301,5 @@ def _build_finding(
         check="leak",
         episode=episode,
         file=f"{EPISODES}/{episode}/{name}",
-        message=f'{subject} contains {needle.what}, "{needle.text}": {excerpt}{doubt}',
+        message=f'{subject} contains {needle.description}, "{needle.text}": {excerpt}{doubt}',
     )

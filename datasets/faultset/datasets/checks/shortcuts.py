@@ -38,10 +38,10 @@ pc: Any = pyarrow.compute
 FOLDS = 5
 MARGIN = 0.05
 """Tolerated margin above chance."""
-_TREES = 200
-_SHORT_INCIDENTS = 0.1
+_TREE_COUNT = 200
+_SHORT_INCIDENT_SHARE = 0.1
 """Share of the incidents that are too short for the cuts of recordings."""
-_SHORTEST_S = 2.0
+_MIN_AFTER_S = 2.0
 _COLUMNS = {
     "metrics": ("time", "service", "pod", "metric", "labels"),
     "spans": ("time", "service", "status"),
@@ -62,7 +62,7 @@ class Shortcut:
     task: Task
     """Detection of faulty episodes, or ranking of the services in them."""
     properties: str
-    """Properties that the model gets."""
+    """Kind of property that the model gets."""
     must_fail: bool
     """Whether a score above chance is a leak. Other properties may reflect symptoms of faults."""
     score: float
@@ -121,7 +121,7 @@ def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | N
         if lengths is not None:
             cases += _cut_cases(recording, lengths)
         steps.add()
-    return [*_detection(cases, seed), *_localization(cases, seed)]
+    return [*_score_detection(cases, seed), *_score_localization(cases, seed)]
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _is_used(label: Label) -> bool:
 
 
 def _choose_lengths(recordings: Iterable[Recording[Dataset]]) -> CutLengths | None:
-    """Return lengths of cuts that fit into most incidents of the recordings; None without an incident that ended."""
+    """Return lengths of cuts that fit into most incidents of the recordings; None if no incident has ended."""
     lengths_s = [
         incident.fault_duration_ns / SECOND_NS
         for recording in recordings
@@ -159,7 +159,7 @@ def _choose_lengths(recordings: Iterable[Recording[Dataset]]) -> CutLengths | No
     ]
     if not lengths_s:
         return None
-    after_s = max(_SHORTEST_S, float(np.quantile(lengths_s, _SHORT_INCIDENTS)))
+    after_s = max(_MIN_AFTER_S, float(np.quantile(lengths_s, _SHORT_INCIDENT_SHARE)))
     return CutLengths(before_s=after_s / 2, after_s=after_s)
 
 
@@ -186,8 +186,8 @@ def _read_case(episode: Episode, label: Label, cluster: tuple[str, ...]) -> _Cas
     whole: dict[str, Counts] = {
         "file sizes": sizes,
         "row counts": {name: float(len(table)) for name, table in tables.items()},
-        "series counts": _series(tables["metrics"]),
-        "event reasons": _count(tables["events"]["reason"]),
+        "series counts": _count_series(tables["metrics"]),
+        "event reasons": _count_values(tables["events"]["reason"]),
         "errors": _count_errors(tables),
         "image tags": _count_tags(pods),
         "rollouts": _count_rollouts(pods),
@@ -196,7 +196,7 @@ def _read_case(episode: Episode, label: Label, cluster: tuple[str, ...]) -> _Cas
     by_service: dict[str, dict[str, Counts]] = {
         "row counts": _count_rows_by_service(tables, view),
         "row counts before the onset": _count_rows_by_service(before, view),
-        "event reasons": {s: _count(_select_service(tables["events"], s)["reason"]) for s in view.services},
+        "event reasons": {s: _count_values(_select_service(tables["events"], s)["reason"]) for s in view.services},
         "image tags": {s: _count_tags(pod for pod in pods if pod.service == s) for s in _list_rebuilt(pods)},
         "rollouts": {s: _count_rollouts(pod for pod in pods if pod.service == s) for s in view.services},
         "rollout timing": {s: _measure_delays(pod for pod in pods if pod.service == s) for s in view.services},
@@ -237,12 +237,12 @@ def _count_rollouts(pods: Iterable[_Pod]) -> Counts:
 
 
 def _measure_delays(pods: Iterable[_Pod]) -> Counts:
-    """Return the longest and the shortest time until a pod became ready; pods that were ready at once do not count."""
+    """Return the longest and the shortest time until a pod became ready; pods that were ready at once are ignored."""
     delays = [pod.ready_s for pod in pods if pod.ready_s is not None]
     return {"longest": max(delays), "shortest": min(delays)} if delays else {}
 
 
-def _count(column: pa.ChunkedArray) -> Counts:
+def _count_values(column: pa.ChunkedArray) -> Counts:
     return {str(row["values"]): float(row["counts"]) for row in column.value_counts().to_pylist()}
 
 
@@ -258,7 +258,7 @@ def _count_tags(pods: Iterable[_Pod]) -> Counts:
     return {tag: float(count) for tag, count in Counter(tag for pod in pods for tag in pod.tags).items()}
 
 
-def _series(metrics: pa.Table) -> Counts:
+def _count_series(metrics: pa.Table) -> Counts:
     columns = {name: metrics[name] for name in ("pod", "metric", "labels", "service")}
     series = pa.table(columns).group_by(list(columns)).aggregate([])
     return {
@@ -269,9 +269,9 @@ def _series(metrics: pa.Table) -> Counts:
 
 
 def _count_errors(tables: Mapping[str, pa.Table]) -> Counts:
-    levels = _count(pc.utf8_lower(tables["logs"]["level"].cast(pa.string())))
+    levels = _count_values(pc.utf8_lower(tables["logs"]["level"].cast(pa.string())))
     counts = {f"lines of level {level}": levels.get(level, 0.0) for level in ("warn", "warning", "error", "fatal")}
-    failed = _count(tables["spans"]["status"]).get("error", 0.0)
+    failed = _count_values(tables["spans"]["status"]).get("error", 0.0)
     return counts | {"spans with an error": failed}
 
 
@@ -288,13 +288,13 @@ def _count_rows_by_service(tables: Mapping[str, pa.Table], view: EpisodeView) ->
     for name, table in tables.items():
         if name == "requests":
             continue
-        counts = _count(table["service"])
+        counts = _count_values(table["service"])
         for service in view.services:
             rows[service][name] = counts.get(service, 0.0)
     return rows
 
 
-def _detection(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
+def _score_detection(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
     shortcuts = []
     for kind in cases[0].whole if cases else ():
         tested = [case for case in cases if kind not in _WHERE_PRESENT or case.whole[kind]]
@@ -310,7 +310,7 @@ def _detection(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
     return shortcuts
 
 
-def _localization(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
+def _score_localization(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
     cases = [case for case in cases if case.faulty]
     shortcuts = []
     for kind in cases[0].by_service if cases else ():
@@ -384,7 +384,7 @@ def _predict_out_of_fold(
     scores = np.empty(len(features))
     folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed)
     for train, test in folds.split(features, answer, groups):
-        forest = RandomForestClassifier(_TREES, class_weight="balanced", min_samples_leaf=2, random_state=seed)
+        forest = RandomForestClassifier(_TREE_COUNT, class_weight="balanced", min_samples_leaf=2, random_state=seed)
         forest.fit(features[train], answer[train])
         probabilities: Any = forest.predict_proba(features[test])
         scores[test] = probabilities[:, 1] if answer[train].any() else 0.0

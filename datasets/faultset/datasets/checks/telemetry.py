@@ -1,4 +1,4 @@
-"""Check telemetry for gaps, empty references, malformed spans and samples, and journals of a different run."""
+"""Check telemetry for gaps, empty references, malformed spans and samples, and journals from a different run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import time_column
 from faultset.datasets.views import EpisodeView
 
-_LONGEST_PAUSE = 3
+_MAX_MISSED_STEPS = 3
 """Number of steps without a sample that are tolerated: a scrape may be late or missed."""
 
 
@@ -64,7 +64,7 @@ def find_common_gap(
     edges = np.concatenate([[view[0]], instants, [view[1]]])
     lengths = np.diff(edges)
     longest = int(np.argmax(lengths))
-    if lengths[longest] <= _LONGEST_PAUSE * step_ns:
+    if lengths[longest] <= _MAX_MISSED_STEPS * step_ns:
         return None
     return CommonGap(offset_s=float(edges[longest] - view[0]) / SECOND_NS, length_s=float(lengths[longest]) / SECOND_NS)
 
@@ -72,7 +72,7 @@ def find_common_gap(
 pc: Any = pyarrow.compute
 # pyarrow creates its compute functions at import, so type checkers cannot see them
 
-_COUNTING = ("counter", "bucket", "count")
+_COUNTER_KINDS = ("counter", "bucket", "count")
 """Kinds of metrics that cannot be negative."""
 _HEX = r"^[0-9a-f]+$"
 
@@ -102,7 +102,7 @@ def telemetry_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
                 count.episodes.append(episode)
                 count.first = count.first or example
     for kind, count in counts.items():
-        message = _SENTENCES[kind].format(
+        message = _MESSAGES[kind].format(
             odd=f"{count.odd:,}",
             total=f"{count.total:,}",
             share=count.odd / count.total,
@@ -113,7 +113,7 @@ def telemetry_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
         yield Finding(severity="warning", check="telemetry", episode=None, file=None, message=message)
 
 
-_SENTENCES = {
+_MESSAGES = {
     "nan": "{odd} of {total} samples of metrics in {episodes} are not a number (first: {episode}, {example})",
     "infinite": "{odd} of {total} samples of metrics in {episodes} are infinite (first: {episode}, {example})",
     "negative": "{odd} of {total} samples of counters in {episodes} are negative (first: {episode}, {example}); "
@@ -132,7 +132,7 @@ def _count_odd_samples(view: EpisodeView) -> Iterator[tuple[str, int, int, str]]
     if not len(rows):
         return
     values = rows["value"].to_numpy()
-    counting = pc.is_in(rows["kind"].cast(pa.string()), value_set=pa.array(_COUNTING)).to_numpy()
+    counting = pc.is_in(rows["kind"].cast(pa.string()), value_set=pa.array(_COUNTER_KINDS)).to_numpy()
     for kind, odd, total in (
         ("nan", np.isnan(values), len(values)),
         ("infinite", np.isinf(values), len(values)),
@@ -216,7 +216,7 @@ def gap_messages(gaps: Mapping[str, ReferenceGaps], services: Mapping[str, int])
     empty = sorted(episode for episode, gap in gaps.items() if gap.no_samples)
     coarse = sorted(episode for episode, gap in gaps.items() if gap.coarse_step)
     silent = sorted(episode for episode, gap in gaps.items() if gap.without_metrics)
-    consequence = "methods that compare metrics with the reference cannot answer for them"
+    consequence = "methods that compare metrics with the reference cannot diagnose them"
     messages = []
     if empty:
         messages.append(
@@ -225,8 +225,8 @@ def gap_messages(gaps: Mapping[str, ReferenceGaps], services: Mapping[str, int])
         )
     if coarse:
         messages.append(
-            f"the step is longer than the reference in {count_text(len(coarse), 'episode')} (first: {coarse[0]}); "
-            f"{consequence}"
+            f"the metric step is longer than the reference in {count_text(len(coarse), 'episode')} "
+            f"(first: {coarse[0]}); {consequence}"
         )
     if silent:
         first = silent[0]
@@ -291,7 +291,7 @@ def _has_any_within(times: pa.ChunkedArray, window: tuple[int, int]) -> bool:
 
 _MAX_CHANGED_AT_ONCE = 3
 _SLACK_NS = 5_000_000_000
-"""Maximum difference of the times of a change and of its observation; clocks of a cluster differ."""
+"""Maximum difference between the times of a change and of its observation; the clocks of a cluster differ."""
 
 
 def journal_messages(
@@ -300,7 +300,7 @@ def journal_messages(
     times: Mapping[str, pa.ChunkedArray],
     objects: pa.Table,
 ) -> Iterator[str]:
-    """Yield a message for each sign that journal, telemetry and label of an episode come from different runs.
+    """Yield a message for each sign that an episode's journal, telemetry and label come from different runs.
 
     Parameters
     ----------
@@ -313,7 +313,7 @@ def journal_messages(
     if digests:
         digest = run_digest(times, view_start_ns=label.view_start_ns, inject_start_ns=label.inject_start_ns)
         if digests[-1] != digest:
-            yield "journal, telemetry and label come from different runs; collect the episode again"
+            yield "the journal, the telemetry and the label come from different runs; collect the episode again"
         return
     patches = [
         (record["args"].get("name"), record["time_ns"])
@@ -341,6 +341,6 @@ def _find_changes(objects: pa.Table, name: Any) -> list[int]:
     """Return the times of the observed changes of a Deployment."""
     times = objects["time"].cast(pa.int64()).to_pandas()
     is_deployment = (objects["kind"].to_pandas() == "Deployment") & (objects["name"].to_pandas() == name)
-    # every ten seconds all objects are listed at one time; these rows are not changes
+    # every ten seconds all objects are listed with the same time; these rows are not changes
     is_listed = times.groupby(times).transform("size") > _MAX_CHANGED_AT_ONCE
     return times[is_deployment & ~is_listed].tolist()

@@ -44,9 +44,9 @@ MIN_EPISODES = 8
 """Minimum number of episodes with a fault, and of episodes without one."""
 ONSET_SPREAD = 0.02
 """The onset is predictable if its relative position in the view has a smaller standard deviation than this."""
-_FOLDS = 5
-_SHUFFLES = 199
-_ENOUGH = 20
+_FOLD_COUNT = 5
+_MAX_SHUFFLES = 199
+_MAX_BETTER = 20
 _DAY_NS = 86_400 * SECOND_NS
 
 
@@ -55,7 +55,7 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
     counts = (sum(faulty.values()), len(faulty) - sum(faulty.values()))
     if min(counts) < MIN_EPISODES:
         return [
-            _finding(
+            _build_chance_finding(
                 "note",
                 f"not tested: {count_text(counts[0], 'episode')} with a fault and {counts[1]} without, but at least "
                 f"{MIN_EPISODES} of each are needed; collect more into this dataset, with a different --seed or more "
@@ -64,7 +64,7 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
         ]
     if find_spec("sklearn") is None:
         return [
-            _finding(
+            _build_chance_finding(
                 "warning",
                 "the predictability of faults by start time, order, length and files was not tested, because "
                 f"scikit-learn is not installed; {how_to_install('evaluate')}",
@@ -76,7 +76,7 @@ def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]
     if p_value > LEVEL:
         return []
     return [
-        _finding(
+        _build_chance_finding(
             "warning",
             f"start time, order, length, files and healthy row counts predict the fault with balanced accuracy "
             f"{score:.2f} (permutation p = {p_value:.3f}); this happens by chance in one of {round(1 / LEVEL)} clean "
@@ -91,7 +91,7 @@ def onset_findings(
 ) -> list[Finding]:
     """Return a finding if the onset has the same relative position in all imported views.
 
-    `collect` draws the onset at random; many benchmarks record equally long before and after it.
+    `collect` draws the onset at random; many benchmarks record for the same time before and after it.
     """
     shares = []
     for episode, onset in onsets.items():
@@ -101,11 +101,11 @@ def onset_findings(
     if len(shares) < min_episodes or float(np.std(shares)) > ONSET_SPREAD:
         return []
     return [
-        _finding(
+        _build_chance_finding(
             "warning",
             f"the onset is at {np.mean(shares):.0%} of the view in all {len(shares)} imported episodes (standard "
-            f"deviation {np.std(shares):.1%}) and so predictable; evaluate localization with the oracle protocol "
-            "and ignore detection",
+            f"deviation {np.std(shares):.1%}) and is therefore predictable; evaluate localization with the "
+            "oracle protocol and ignore detection",
         )
     ]
 
@@ -120,7 +120,7 @@ def circumstances(views: Mapping[str, EpisodeView]) -> np.ndarray:
         view = views[episode]
         start, end = view.window
         angle = 2 * np.pi * (start % _DAY_NS) / _DAY_NS
-        counts = [_reference_rows(view, table) if table in view.tables else None for table in tables]
+        counts = [_count_reference_rows(view, table) if table in view.tables else None for table in tables]
         present = [count is not None for count in counts]
         filled = [np.log1p(count or 0) for count in counts]
         rows.append([np.sin(angle), np.cos(angle), order, (end - start) / 1e9, *present, *filled])
@@ -133,14 +133,14 @@ def predictability(features: np.ndarray, faulty: np.ndarray, *, seed: int = 0) -
     Shuffling stops early once the p-value is clearly large (Besag and Clifford, 1991).
     """
     rng = np.random.default_rng(seed)
-    fold = rng.permutation(np.arange(len(faulty)) % _FOLDS)
+    fold = rng.permutation(np.arange(len(faulty)) % _FOLD_COUNT)
     score = _fold_accuracy(features, faulty, fold)
     better = 0
-    for shuffles in range(1, _SHUFFLES + 1):
+    for shuffles in range(1, _MAX_SHUFFLES + 1):
         better += _fold_accuracy(features, rng.permutation(faulty), fold) >= score
-        if better == _ENOUGH:
+        if better == _MAX_BETTER:
             return score, better / shuffles
-    return score, (1 + better) / (1 + _SHUFFLES)
+    return score, (1 + better) / (1 + _MAX_SHUFFLES)
 
 
 def _fold_accuracy(features: np.ndarray, faulty: np.ndarray, fold: np.ndarray) -> float:
@@ -148,22 +148,22 @@ def _fold_accuracy(features: np.ndarray, faulty: np.ndarray, fold: np.ndarray) -
     from sklearn.tree import DecisionTreeClassifier
 
     predicted = np.empty(len(faulty), dtype=bool)
-    for number in range(_FOLDS):
-        held = fold == number
+    for number in range(_FOLD_COUNT):
+        is_test = fold == number
         # with few rows, balanced weights prevent a tree from always predicting the larger class
         tree = DecisionTreeClassifier(max_depth=2, min_samples_leaf=2, class_weight="balanced", random_state=0)
-        predicted[held] = tree.fit(features[~held], faulty[~held]).predict(features[held])
+        predicted[is_test] = tree.fit(features[~is_test], faulty[~is_test]).predict(features[is_test])
     return float((predicted[faulty].mean() + (~predicted[~faulty]).mean()) / 2)
 
 
-def _reference_rows(view: EpisodeView, table: str) -> int:
+def _count_reference_rows(view: EpisodeView, table: str) -> int:
     column = time_column(table)
     times = view.table(table, columns=[column])[column].cast(pa.int64()).to_numpy()
     start, end = view.reference
     return int(((times >= start) & (times < end)).sum())
 
 
-def _finding(severity: str, message: str) -> Finding:
+def _build_chance_finding(severity: str, message: str) -> Finding:
     return Finding(severity=severity, check="chance", episode=None, file=None, message=message)  # type: ignore[arg-type]
 
 
@@ -269,7 +269,7 @@ def _recording_file_findings(folder: Path, recording: str, files: Mapping[str, F
         yield _recording_finding(recording, name, "files", "the version does not list it; create another version")
     numbers = {f"{CHUNKS}/{number:04d}" for number in listed_chunks(files)}
     for name in file_names(folder):
-        # a recording may have grown since the version
+        # a recording may have grown since the version was created
         if name not in files and name.rpartition("/")[0].removesuffix("/telemetry").removesuffix("/truth") in numbers:
             yield _recording_finding(recording, name, "files", "is not part of the version; remove it")
     for name, record in files.items():

@@ -69,7 +69,9 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
 @click.argument("name", metavar="FORMAT")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--workers", type=click.IntRange(min=1), help="Number of cases to read at once.", show_default="cores")
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Number of cases to read concurrently.", show_default="cores"
+)
 @click.option(
     "--input",
     "input_file",
@@ -84,9 +86,7 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
     "--recording/--episodes", default=None, help="telemetry: one recording, or episodes.", show_default="by length"
 )
 @click.option("--redact/--no-redact", default=True, help="telemetry: hide passwords and tokens.")
-@click.option(
-    "--redact-patterns", "redact_patterns", multiple=True, metavar="REGEX", help="telemetry: hide more texts."
-)
+@click.option("--redact-patterns", "redact_patterns", multiple=True, metavar="REGEX", help="telemetry: hide more text.")
 @click.option("--dry-run", is_flag=True, help="telemetry: recognise files and write a mapping file only.")
 @json_option
 def import_(
@@ -116,12 +116,12 @@ def import_(
 
     if name == "telemetry":
         if input_file is not None:
-            raise UsageError("--input is for benchmarks and not for telemetry; leave it out")
+            raise UsageError("--input is for benchmarks, not for telemetry; leave it out")
         result = import_files(paths, out, telemetry, workers=workers, skip_bad=skip_bad)
         if result is None:
             return
     else:
-        path = _only_path(name, paths, telemetry)
+        path = _get_only_path(name, paths, telemetry)
         with report_progress("cases") as progress:
             result = import_dataset(
                 name,
@@ -136,16 +136,14 @@ def import_(
     _show_import(result, out, as_json, telemetry if name == "telemetry" else None)
 
 
-def _only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any]) -> Path:
+def _get_only_path(name: str, paths: tuple[Path, ...], telemetry: Mapping[str, Any]) -> Path:
     """Return the single path to import; refuse several paths and options that only the format telemetry has."""
     path, *others = paths
     if others:
-        raise UsageError(f"{name} reads one PATH, got {len(paths)}; give the folder above them")
+        raise UsageError(f"{name} reads one PATH, got {len(paths)}; give their common folder")
     for option, value in telemetry.items():
         if option != "redact" and (value or (option == "recording" and value is not None)):
-            raise UsageError(
-                f"--{option.replace('_', '-')} is for the format telemetry and not for {name}; leave it out"
-            )
+            raise UsageError(f"--{option.replace('_', '-')} is for the format telemetry, not for {name}; leave it out")
     return path
 
 
@@ -254,7 +252,7 @@ def _show_plan(plan: ExportPlan) -> None:
 @dataset_argument
 @click.argument("url")
 @version_option
-@click.option("--threads", type=click.IntRange(1, 64), default=8, help="Number of files to copy at once.")
+@click.option("--threads", type=click.IntRange(1, 64), default=8, help="Number of files to copy concurrently.")
 @json_option
 def publish(dataset: Path, url: str, version: str | None, threads: int, as_json: bool) -> None:
     """Copy a version of DATASET to URL: s3://, gs://, az://, file:// or another that fsspec can write.
@@ -275,7 +273,7 @@ def publish(dataset: Path, url: str, version: str | None, threads: int, as_json:
     if as_json:
         show_json(asdict(result))
         return
-    state = "is published" if result.is_new else "exists already"
+    state = "is published" if result.is_new else "already exists"
     click.echo(
         f"Version {result.version} {state} at {result.url}: {result.copied} of "
         f"{count_text(result.files, 'file')} copied."

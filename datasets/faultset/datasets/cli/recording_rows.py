@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def list_recording_rows(dataset: Dataset) -> list[dict[str, Any]]:
-    """Return the length, chunks and incidents of each recording."""
+    """Return the length and the numbers of chunks and incidents of each recording."""
     return [
         {
             "recording": recording.id,
@@ -29,7 +29,7 @@ def list_recording_rows(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def list_split_rows(dataset: Dataset) -> list[dict[str, Any]]:
-    """Return the hours on each side of the splits of recordings."""
+    """Return the hours in each subset of the recording splits."""
     return [
         {"split": name, "key": split.key}
         | {

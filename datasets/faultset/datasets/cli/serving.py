@@ -1,4 +1,4 @@
-"""`faultset dataset serve`: recorded episodes behind the APIs of Prometheus, Jaeger and Loki."""
+"""`faultset dataset serve`: serve recorded episodes through the APIs of Prometheus, Jaeger and Loki."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 MAX_SERVED_S = 6 * 3600
-"""Maximum length of a part of a recording; it is held in memory, about 0.8 GB for an hour of hotel."""
+"""Maximum length of a part of a recording; it is held in memory, about 0.8 GB per hour of the application hotel."""
 
 
 @command("serve", short_help="Serve episodes through the APIs of Prometheus, Jaeger and Loki.")
@@ -35,7 +35,7 @@ MAX_SERVED_S = 6 * 3600
     help="Current time, in seconds from the start of the view.",
     show_default="its end",
 )
-@click.option("--live", is_flag=True, help="Let time pass from --now on, and shift time stamps to the present.")
+@click.option("--live", is_flag=True, help="Let time advance from --now, and shift time stamps to the present.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on.", show_default="a free one")
 @version_option
 @json_option
@@ -52,8 +52,8 @@ def serve(
     """Serve the telemetry of episodes and recordings on this machine, as monitoring systems would, until Ctrl-C.
 
     Grafana and agents that query Prometheus, Jaeger or Loki work against the printed address. They see the recorded
-    time stamps up to the time --now; with --live, time passes. Labels are not served. DATASET may also be the folder of
-    one episode.
+    time stamps up to the time --now; with --live, time advances. Labels are not served. DATASET may also be the folder
+    of one episode.
 
     \b
     Example:
@@ -86,7 +86,9 @@ def serve(
             return
         click.echo(f"Prometheus, Jaeger and Loki are served at {base}; stop with Ctrl-C.", err=True)
         if clock is not None:
-            click.echo(f"The data begins at {stamp(clock.start_ns)}; the time is {stamp(clock.now_ns)}.", err=True)
+            click.echo(
+                f"The data begins at {stamp(clock.start_ns)}; the current time is {stamp(clock.now_ns)}.", err=True
+            )
 
     asyncio.run(run(open_episode, is_single=is_single, port=port or 0, started=show_address))
 
@@ -111,12 +113,12 @@ def find_views(
             stretch = Stretch(recording.recording, *recording.bounds(start, end))
             if stretch.length_s > MAX_SERVED_S:
                 raise UsageError(
-                    f"{name} has {stretch.length_s / 3600:.1f} h, and at most {MAX_SERVED_S // 3600} h are served; "
+                    f"{name} is {stretch.length_s / 3600:.1f} h long, but at most {MAX_SERVED_S // 3600} h are served; "
                     "choose a part with --from and --to"
                 )
             return WindowView(recording, stretch)
         if start is not None or end is not None:
-            raise UsageError("--from and --to are for recordings, and this is an episode; leave them out")
+            raise UsageError("--from and --to are for recordings, but this is an episode; leave them out")
         return EpisodeView(episode_folder(dataset, name, version))
 
     return find

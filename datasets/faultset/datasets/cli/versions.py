@@ -47,7 +47,7 @@ def show(dataset: str, version: str | None, as_json: bool) -> None:
         _show(opened, dataset, as_json)
 
 
-_SIDES = {side: side for side in ("train", "validation", "test")}
+_SUBSETS = {side: side for side in ("train", "validation", "test")}
 
 
 def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
@@ -78,14 +78,16 @@ def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
     if recordings:
         show_records(recordings, columns={name: name.replace("void_min", "void, min") for name in recordings[0]})
         click.echo()
-        show_records(recording_splits, columns={"split": "split", "key": "separated by"} | _SIDES)
+        show_records(recording_splits, columns={"split": "split", "key": "separated by"} | _SUBSETS)
         click.echo(f"To list their incidents: faultset dataset episodes {dataset}")
         click.echo()
     apps = _count_by_app(episodes)
     if apps or not recordings:
         show_records(apps, columns=list(apps[0]) if apps else ["app"])
         click.echo()
-        show_records(_fault_rows(episodes), columns={"episodes": "episodes each", "faults": "fault"}, wrap_at=_WRAP_AT)
+        show_records(
+            _list_fault_rows(episodes), columns={"episodes": "episodes each", "faults": "fault"}, wrap_at=_WRAP_AT
+        )
         click.echo(f"To list episodes with their ids: faultset dataset episodes {dataset}")
         click.echo()
     show_records(tables, columns=("table", "rows", "bytes"))
@@ -288,7 +290,7 @@ def _count_by_app(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
     ]
 
 
-def _fault_rows(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _list_fault_rows(episodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Group faults with the same number of episodes."""
     counts: Counter[str] = Counter()
     for row in episodes:
@@ -358,7 +360,7 @@ def explore(
     from faultset.datasets.explorer.answers import read_answers
 
     if serve and episodes:
-        raise UsageError("--serve shows every episode and excludes --episodes; leave out one of them")
+        raise UsageError("--serve shows all episodes and cannot be combined with --episodes; leave out one of them")
     if port is not None and not serve:
         raise UsageError("--port needs --serve; add --serve, or leave out --port")
     opened = open_dataset(dataset, version)
@@ -382,7 +384,7 @@ def _serve_pages(opened: Dataset, port: int, *, as_json: bool, **content: Any) -
         if as_json:
             show_json({"address": address})
             return
-        click.echo(f"{address}\nOpen this address in a browser on this machine; Ctrl-C ends the server.", err=True)
+        click.echo(f"{address}\nOpen this address in a browser on this machine; stop the server with Ctrl-C.", err=True)
 
     asyncio.run(serve(opened, port=port, started=print_address, **content))
 

@@ -39,7 +39,7 @@ def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
     except (OSError, pa.ArrowException, KeyError) as error:
         raise DataError(f"{path} cannot be read as results ({error}); give a folder that evaluate wrote") from error
     if rows and set(_COLUMNS) - set(rows[0]):
-        raise DataError(f"{path} lacks columns of results; give a folder that evaluate wrote")
+        raise DataError(f"{path} lacks result columns; give a folder that evaluate wrote")
     answers: dict[str, dict[tuple[str, ...], dict[str, Any]]] = defaultdict(dict)
     for row in sorted(rows, key=lambda row: (row["task"], row["baseline"], row["protocol"], row["seed"])):
         if row["protocol"] in _PROTOCOLS:

@@ -20,7 +20,7 @@ _TIMES = ("inject_start_ns", "effective_ns", "first_manifest_ns", "recover_start
 
 
 def episode_row(episode: Episode, *, truth: bool) -> dict[str, Any]:
-    """Return the row of an episode in the list; reads only its context and label."""
+    """Return an episode's row in the list; only its context and label are read."""
     context = episode.context
     row: dict[str, Any] = {
         "id": episode.id,
@@ -55,11 +55,11 @@ def episode_content(
     Parameters
     ----------
     truth
-        Whether to include label and evidence.
+        Whether to include the label and the evidence.
     answers
         Answers of methods by episode; omitted by default.
     incident
-        Time and suspects of an incident, see `faultset.datasets.explorer.page.write_incident_page`.
+        Time and suspects of an incident; see `faultset.datasets.explorer.page.write_incident_page`.
     """
     view = episode.view
     context = view.context

@@ -88,7 +88,7 @@ class _Lanes:
     counts: dict[tuple[str, str], npt.NDArray[np.float64]] = field(default_factory=dict)
     has_calls: bool = False
 
-    def _row(self, owner: str, measure: str) -> npt.NDArray[np.float64]:
+    def _get_row(self, owner: str, measure: str) -> npt.NDArray[np.float64]:
         empty = np.zeros(self.grid.steps)
         return self.counts.setdefault((owner, measure), empty)
 
@@ -104,7 +104,7 @@ class _Lanes:
                 ("unfinished", outcomes == "unfinished"),
                 ("failed", (outcomes != "ok") & (outcomes != "unfinished")),
             ):
-                self._row("", measure)[:] += np.bincount(steps[chosen], minlength=self.grid.steps)
+                self._get_row("", measure)[:] += np.bincount(steps[chosen], minlength=self.grid.steps)
             latency_ms = requests["latency_ns"].to_numpy(zero_copy_only=False).astype(float) / 1e6
             self._quantiles("", steps, latency_ms, {"p50": 0.5, "p95": 0.95})
         calls = service_calls(view)
@@ -116,9 +116,9 @@ class _Lanes:
         for name in self.names:
             rows = callees == name
             if rows.any():
-                self._row(name, "calls")[:] += np.bincount(steps[rows], minlength=self.grid.steps)
+                self._get_row(name, "calls")[:] += np.bincount(steps[rows], minlength=self.grid.steps)
                 failed = calls["failed"].to_numpy()[rows]
-                self._row(name, "failed")[:] += np.bincount(steps[rows], failed, minlength=self.grid.steps)
+                self._get_row(name, "failed")[:] += np.bincount(steps[rows], failed, minlength=self.grid.steps)
                 self._quantiles(name, steps[rows], 1e3 * calls["seconds"].to_numpy()[rows], {"ms": 0.95})
 
     def _quantiles(
@@ -131,27 +131,27 @@ class _Lanes:
         groups = np.split(values, starts[1:]) if len(numbers) else ()
         for step, group in zip(numbers.tolist(), groups, strict=True):
             for measure, share in shares.items():
-                row = self._row(owner, measure)
+                row = self._get_row(owner, measure)
                 # a step that two chunks share keeps the larger of their values
                 row[step] = max(row[step], float(np.quantile(group, share)))
 
     def clients(self) -> dict[str, Any] | None:
-        """Return the requests of clients per step; None if there are none."""
+        """Return the client requests per step; None if there are none."""
         if ("", "ok") not in self.counts:
             return None
-        rows = {measure: self._row("", measure) for measure in ("ok", "failed", "unfinished", "p50", "p95")}
+        rows = {measure: self._get_row("", measure) for measure in ("ok", "failed", "unfinished", "p50", "p95")}
         return {
             measure: _omit_zeros(row) if measure.startswith("p") else round_values(row) for measure, row in rows.items()
         }
 
     def services(self) -> list[dict[str, Any]]:
-        """Return calls, failures and 95th percentile of the latency of each service that was called."""
+        """Return the calls, failures and 95th percentile of the latency of each service that was called."""
         return [
             {
                 "name": name,
-                "calls": round_values(self._row(name, "calls")),
-                "failed": round_values(self._row(name, "failed")),
-                "ms": _omit_zeros(self._row(name, "ms")),
+                "calls": round_values(self._get_row(name, "calls")),
+                "failed": round_values(self._get_row(name, "failed")),
+                "ms": _omit_zeros(self._get_row(name, "ms")),
             }
             for name in self.names
             if (name, "calls") in self.counts

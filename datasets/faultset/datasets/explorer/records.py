@@ -20,12 +20,12 @@ from faultset.datasets.views import EpisodeView
 MAX_TEMPLATES = 150
 EXAMPLES = 3
 MAX_LINE_CHARACTERS = 600
-"""Longer templates and example lines are cut."""
-_BAD = ("error", "fatal")
+"""Longer templates and example lines are truncated."""
+_ERROR_LEVELS = ("error", "fatal")
 
 
 def log_lines_by_kind(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
-    """Count lines by level and template; None without lines.
+    """Count log lines by level and template; return None if there are none.
 
     If there are many templates, keep templates of errors, new templates, and templates whose rate changed most.
     """
@@ -43,7 +43,7 @@ def log_lines_by_kind(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | Non
     ).sort_values("time", kind="stable", ignore_index=True)
     frame["step"] = grid.steps_at(frame["time"].to_numpy())
     level = frame["level"]
-    kinds = {"error": level.isin(_BAD), "warning": level == "warning"}
+    kinds = {"error": level.isin(_ERROR_LEVELS), "warning": level == "warning"}
     kinds["other"] = ~kinds["error"] & ~kinds["warning"]
     levels = {name: np.bincount(frame.loc[rows, "step"], minlength=grid.steps).tolist() for name, rows in kinds.items()}
     templates, left_out = _select_templates(frame, table["message"], view, grid)
@@ -67,7 +67,7 @@ def _select_templates(
     ratio = (view.window[1] - split_ns) / max(split_ns - start_ns, 1)
     after = groups["lines"] - groups["before"]
     change = np.abs(np.log((after + 1) / (groups["before"] * ratio + 1)))
-    groups = groups.assign(change=change, bad=groups["level"].isin(_BAD), new=groups["before"] == 0)
+    groups = groups.assign(change=change, bad=groups["level"].isin(_ERROR_LEVELS), new=groups["before"] == 0)
     chosen = groups.sort_values(["bad", "new", "change", "lines"], ascending=False, kind="stable").head(MAX_TEMPLATES)
     chosen_lines = frame[frame["number"].isin(chosen.index)]
     by_number: dict[Hashable, pd.DataFrame] = dict(iter(chosen_lines.groupby("number")))
@@ -99,7 +99,7 @@ def _read_line(messages: pa.ChunkedArray, row: int) -> str:
 
 
 MAX_ROWS = 1_000
-_MAX_TEXT = 300
+_MAX_TEXT_LENGTH = 300
 
 
 def events(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
@@ -120,15 +120,17 @@ def object_changes(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
     for name in ("kind", "service"):
         frame[name] = frame[name].astype(object)
     frame = frame.where(frame.notna(), None)
-    same = (frame["kind"] == frame["kind"].shift()) & (frame["name"] == frame["name"].shift())
+    is_same = (frame["kind"] == frame["kind"].shift()) & (frame["name"] == frame["name"].shift())
     before = frame["state"].shift()
     interval_ns = (view.context.source_intervals_s.get("objects") or 10.0) * SECOND_NS
-    late = frame["time"].astype(np.int64) > view.window[0] + 1.5 * interval_ns
-    changed = same & (before != frame["state"])
-    last = frame[~same.shift(-1, fill_value=False)]
+    is_late = frame["time"].astype(np.int64) > view.window[0] + 1.5 * interval_ns
+    is_changed = is_same & (before != frame["state"])
+    last = frame[~is_same.shift(-1, fill_value=False)]
     gone = last[last["time"].astype(np.int64) < view.window[1] - 2.5 * interval_ns]
-    rows = [_describe_change(frame.loc[number], before[number], grid) for number in frame.index[changed]]
-    rows += [_build_row(row, grid) | {"what": "appeared", "fields": []} for _, row in frame[~same & late].iterrows()]
+    rows = [_describe_change(frame.loc[number], before[number], grid) for number in frame.index[is_changed]]
+    rows += [
+        _build_row(row, grid) | {"what": "appeared", "fields": []} for _, row in frame[~is_same & is_late].iterrows()
+    ]
     rows += [_build_row(row, grid) | {"what": "last seen", "fields": []} for _, row in gone.iterrows()]
     return sorted(rows, key=lambda row: row["time"])[:MAX_ROWS]
 
@@ -164,7 +166,7 @@ def flat_fields(prefix: str, value: Any) -> dict[str, Any]:
 
 
 def _format_value(value: Any) -> str:
-    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_MAX_TEXT]
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_MAX_TEXT_LENGTH]
 
 
 MAX_TRACES = 30
@@ -177,7 +179,7 @@ _COLUMNS = (
 
 
 def trace_examples(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
-    """Return failing traces, spread over the view, and the slowest of the others; None without spans."""
+    """Return failing traces, spread over the view, and the slowest of the others; None if the episode has no spans."""
     spans = read_frame(view, "spans", _COLUMNS)
     if spans.empty:
         return None
@@ -196,18 +198,18 @@ def trace_examples(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
     return {
         "total": len(traces),
         "failing": int((traces["failed"] > 0).sum()),
-        "traces": [_trace(str(trace), traces.loc[trace], groups[trace], grid) for trace in chosen],
+        "traces": [_describe_trace(str(trace), traces.loc[trace], groups[trace], grid) for trace in chosen],
     }
 
 
-def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) -> dict[str, Any]:
+def _describe_trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) -> dict[str, Any]:
     start = int(facts["start"])
     first = spans.head(MAX_SPANS)
     numbers = {span: number for number, span in enumerate(first["span_id"])}
     parent = [numbers.get(span) if span is not None else None for span in first["parent_span_id"]]
     texts = {name: first[name].astype(object).where(first[name].notna(), None).tolist() for name in _TEXTS}
-    begin = round_values((first["time"].to_numpy() - start) / 1e6)
-    length = round_values(first["duration_ns"].to_numpy() / 1e6)
+    offsets_ms = round_values((first["time"].to_numpy() - start) / 1e6)
+    lengths_ms = round_values(first["duration_ns"].to_numpy() / 1e6)
     code = [None if pd.isna(value) else int(value) for value in first["status_code"]]
     depth = _compute_depths(parent)
     return {
@@ -219,7 +221,7 @@ def _trace(trace: str, facts: pd.Series, spans: pd.DataFrame, grid: TimeGrid) ->
         "spans": [
             [
                 depth[n], texts["service"][n], texts["operation"][n], texts["kind"][n], texts["peer_service"][n],
-                begin[n], length[n], texts["status"][n], code[n],
+                offsets_ms[n], lengths_ms[n], texts["status"][n], code[n],
             ]
             for n in _order_spans(parent, len(first))
         ],

@@ -62,7 +62,7 @@ def explorer_app(
         name = request.match_info["episode"]
         if name not in dataset.files and name not in dataset.recording_files:
             raise web.HTTPNotFound(headers=_HEADERS)
-        make = partial(_episode, dataset, name, truth, answers)
+        make = partial(_pack_episode, dataset, name, truth, answers)
         try:
             content = await asyncio.get_running_loop().run_in_executor(None, make)
         except DataError as error:
@@ -75,7 +75,7 @@ def explorer_app(
     return app
 
 
-def _episode(dataset: Dataset, name: str, truth: bool, answers: Answers | None) -> bytes:
+def _pack_episode(dataset: Dataset, name: str, truth: bool, answers: Answers | None) -> bytes:
     if name in dataset.recording_files:
         check_recording_files(dataset.root, {name: dataset.recording_files[name]})
         return pack_content(recording_content(dataset.recording(name), truth=truth, answers=answers))

@@ -51,11 +51,11 @@ class ExportPlan:
     """Expected size and duration of an export."""
 
     faulty: int
-    """Episodes with a fault."""
+    """Number of episodes with a fault."""
     healthy: int
-    """Episodes without a fault."""
+    """Number of episodes without a fault."""
     recordings: int
-    """Recordings."""
+    """Number of recordings."""
     expected_bytes: int
     """Estimated size."""
     expected_s: float
@@ -193,7 +193,7 @@ def export_dataset(
                 f"the layout {name} supports no episode or recording of {dataset.root} "
                 f"({next(iter(left_out.values()), 'it is empty')}); choose another layout"
             )
-        plan = _plan(export, partial(layout, dataset, options), dataset, episodes, recordings, folder)
+        plan = _build_plan(export, partial(layout, dataset, options), dataset, episodes, recordings, folder)
         if announce is not None:
             announce(plan)
         if max_bytes is not None and plan.expected_bytes > max_bytes:
@@ -221,7 +221,7 @@ def _find_reasons(export: ExportLayout, dataset: Dataset) -> dict[str, str]:
     return {unit: reason for unit, reason in reasons.items() if reason is not None}
 
 
-def _plan(
+def _build_plan(
     export: ExportLayout,
     trial: Callable[[Path], ExportLayout],
     dataset: Dataset,
@@ -230,7 +230,7 @@ def _plan(
     folder: Path,
 ) -> ExportPlan:
     sample = select_first_of_each_app(dataset, episodes)
-    share = _rows(dataset, episodes) / max(1, _rows(dataset, sample))
+    share = _count_rows(dataset, episodes) / max(1, _count_rows(dataset, sample))
     started = time.perf_counter()
     if not episodes:
         expected, writing_s = 0, 0.0
@@ -238,7 +238,7 @@ def _plan(
         expected: int = export.expected_bytes(episodes)  # type: ignore[attr-defined]
         writing_s = expected / _WRITTEN_BYTES_PER_S
     else:
-        expected, writing_s = round(_trial_bytes(trial, sample, folder / _TRIAL) * share), 0.0
+        expected, writing_s = round(_measure_trial_bytes(trial, sample, folder / _TRIAL) * share), 0.0
     seconds = (time.perf_counter() - started) * share * len(_passes(export)) + writing_s
     if recordings and isinstance(export, RecordingLayout):
         size = export.recording_bytes(recordings)
@@ -262,11 +262,11 @@ def select_first_of_each_app(dataset: Dataset, episodes: Sequence[str]) -> list[
     return list(first.values())
 
 
-def _rows(dataset: Dataset, episodes: Sequence[str]) -> int:
+def _count_rows(dataset: Dataset, episodes: Sequence[str]) -> int:
     return sum(record.rows or 0 for episode in episodes for record in dataset.files[episode].values())
 
 
-def _trial_bytes(trial: Callable[[Path], ExportLayout], episodes: Sequence[str], folder: Path) -> int:
+def _measure_trial_bytes(trial: Callable[[Path], ExportLayout], episodes: Sequence[str], folder: Path) -> int:
     """Write episodes into a temporary folder and return their size."""
     folder.mkdir()
     try:

@@ -119,13 +119,13 @@ class CroissantExport(TablesBySplit):
         }
 
     def _records(self, table: str, schema: pa.Schema) -> dict[str, Any]:
-        fields = [content for column in schema if (content := _field(table, column)) is not None]
+        fields = [content for column in schema if (content := _describe_field(table, column)) is not None]
         return {"@type": "cr:RecordSet", "@id": table, "name": table, "field": fields}
 
 
-def _field(table: str, column: pa.Field) -> dict[str, Any] | None:
+def _describe_field(table: str, column: pa.Field) -> dict[str, Any] | None:
     kind, is_list = column.type, pa.types.is_list(column.type)
-    data_type = _data_type(kind.value_type if is_list else kind)
+    data_type = _get_data_type(kind.value_type if is_list else kind)
     if data_type is None:
         return None
     return {
@@ -138,7 +138,7 @@ def _field(table: str, column: pa.Field) -> dict[str, Any] | None:
     } | ({"repeated": True} if is_list else {})
 
 
-def _data_type(kind: pa.DataType) -> str | None:
+def _get_data_type(kind: pa.DataType) -> str | None:
     if pa.types.is_timestamp(kind):
         return "sc:DateTime"
     if pa.types.is_integer(kind):

@@ -35,7 +35,8 @@ class OpenMetricsExport(ExportLayout):
 
 
 def openmetrics_text(metrics: pa.Table) -> str:
-    """Return the samples of a metrics table as OpenMetrics text; repeated times of a series are dropped."""
+    """Return the samples of a metrics table as OpenMetrics text; samples that repeat a time of their series are
+    dropped."""
     columns = {name: metrics[name].cast(pa.string()).fill_null("").to_pandas() for name in ("metric", "kind", *_KEYS)}
     frame = pd.DataFrame(columns)
     frame["time"] = metrics["time"].cast(pa.int64()).to_numpy()
@@ -44,11 +45,13 @@ def openmetrics_text(metrics: pa.Table) -> str:
     frame = frame.drop_duplicates(["metric", *_KEYS, "time"])
     series = frame.groupby(["metric", *_KEYS], sort=False).ngroup().to_numpy()
     first = np.flatnonzero(np.diff(series, prepend=-1))
-    heads = [_series(*row) for row in frame[["metric", *_KEYS]].iloc[first].itertuples(index=False)]
+    prefixes = [_format_series(*row) for row in frame[["metric", *_KEYS]].iloc[first].itertuples(index=False)]
     times = frame["time"].to_numpy()
-    stamps = [f"{second}.{rest:09d}" for second, rest in zip(times // SECOND_NS, times % SECOND_NS, strict=True)]
+    stamps = [
+        f"{second}.{fraction:09d}" for second, fraction in zip(times // SECOND_NS, times % SECOND_NS, strict=True)
+    ]
     values = [sample_text(value) for value in frame["value"].tolist()]
-    lines = np.array([f"{heads[n]} {value} {stamp}" for n, value, stamp in zip(series, values, stamps, strict=True)])
+    lines = np.array([f"{prefixes[n]} {value} {stamp}" for n, value, stamp in zip(series, values, stamps, strict=True)])
     names = frame["metric"].to_numpy()
     starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]])) if len(names) else np.zeros(0, int)
     text = []
@@ -65,7 +68,7 @@ def _head_lines(metric: str, kind: str) -> list[str]:
     return [f"# HELP {family} {KIND_MARK}{kind}", f"# TYPE {family} {declared}"]
 
 
-def _series(metric: str, service: str, pod: str, container: str, labels: str) -> str:
+def _format_series(metric: str, service: str, pod: str, container: str, labels: str) -> str:
     pairs = series_labels(service, pod, container, labels)
     inside = ",".join(f'{name}="{_escape(value)}"' for name, value in pairs.items())
     return f"{metric}{{{inside}}}" if inside else metric

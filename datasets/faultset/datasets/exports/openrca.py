@@ -82,13 +82,13 @@ class OpenRCAExport(ExportLayout):
             ("trace", "trace_span", _MILLI, _spans(view)),
             ("log", "log_service", SECOND_NS, _openrca_logs(view)),
         ):
-            for day, rows in _days(table):
+            for day, rows in _split_by_day(table):
                 moments = pc.divide(rows["time_ns"], clock)
                 rows = rows.set_column(rows.schema.get_field_index("time_ns"), "timestamp", moments)
                 write_csv(rows, root / "telemetry" / day / kind / f"{file}.csv")
 
 
-def _local(time_ns: int) -> datetime:
+def _to_local(time_ns: int) -> datetime:
     return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).astimezone(LOCAL)
 
 
@@ -103,7 +103,7 @@ def _records(label: Label) -> list[dict[str, Any]]:
             "level": _LEVELS.get(cause.kind, "service"),
             "component": service,
             "timestamp": onset / SECOND_NS,
-            "datetime": f"{_local(onset):%Y-%m-%d %H:%M:%S}",
+            "datetime": f"{_to_local(onset):%Y-%m-%d %H:%M:%S}",
             "reason": faults.get(service, label.fault),
         }
         for service, cause in causes.items()
@@ -114,7 +114,7 @@ def _queries(label: Label, records: list[dict[str, Any]]) -> Iterator[dict[str, 
     onset = label.onset_ns
     assert onset is not None
     start = onset // SLOT_NS * SLOT_NS
-    when = f"{_local(start):%B %d, %Y, from %H:%M} to {_local(start + SLOT_NS):%H:%M}"
+    when = f"{_to_local(start):%B %d, %Y, from %H:%M} to {_to_local(start + SLOT_NS):%H:%M}"
     number = "one failure" if len(records) == 1 else f"failures of {len(records)} components"
     for task, fields in TASK_FIELDS.items():
         answer = " and the ".join(_QUESTIONS[name] for name in fields)
@@ -181,7 +181,7 @@ def _openrca_logs(view: EpisodeView) -> pa.Table:
     )
 
 
-def _days(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+def _split_by_day(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     """Yield the folder name and the rows of each local day."""
     offset = LOCAL.utcoffset(None)
     times = table["time_ns"].to_numpy()

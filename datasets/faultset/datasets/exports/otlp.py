@@ -37,7 +37,7 @@ class OTLPExport(ExportLayout):
     """`<episode>/metrics.jsonl`, `traces.jsonl` and `logs.jsonl`; events, objects and requests as log records.
 
     Parts of histograms are separate sums, because a recording may lack buckets that a histogram requires. The metadata
-    of a metric contain its kind, and its role if the metric is not in the built-in catalogue.
+    of a metric contains its kind, and its role if the metric is not in the built-in catalogue.
     """
 
     def unavailable_reason(self, episode: str) -> str | None:
@@ -70,14 +70,14 @@ def _lines(view: EpisodeView, table: str) -> Iterator[dict[str, Any]]:
                 items = {"scope": _SCOPE, "spans": [_span(row) for row in rows]}
                 yield {"resourceSpans": [{"resource": resource, "scopeSpans": [items]}]}
             case _:
-                write = {"logs": _record, "events": _event}.get(table)
-                records = [write(row) if write else _other(row, table) for row in rows]
+                write = {"logs": _build_log_record, "events": _build_event_record}.get(table)
+                records = [write(row) if write else _build_other_record(row, table) for row in rows]
                 scope = {"scope": _SCOPE, "logRecords": records}
                 yield {"resourceLogs": [{"resource": resource, "scopeLogs": [scope]}]}
 
 
 def _batches(view: EpisodeView, table: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Divide the rows, in time order, into pieces of 1,000; yield each resource of a piece with its rows."""
+    """Divide the rows, in time order, into batches of 1,000; yield each resource of a batch with its rows."""
     content = read_table(view, table, TABLES[table].names)
     for name in content.column_names:
         if name == time_column(table) or name == "sent":
@@ -107,14 +107,14 @@ def _metrics(rows: list[dict[str, Any]], roles: dict[str, dict[str, str]]) -> It
         point = {"timeUnixNano": str(row["time"]), "asDouble": value} | ({"attributes": labels} if labels else {})
         groups.setdefault((row["metric"], row["kind"]), []).append(point)
     for (metric, kind), points in groups.items():
-        facts: dict[str, Any] = {OUR_FIELDS + "kind": kind, OUR_FIELDS + "role": _role(metric, roles)}
+        facts: dict[str, Any] = {OUR_FIELDS + "kind": kind, OUR_FIELDS + "role": _find_role(metric, roles)}
         data: dict[str, Any] = {"dataPoints": points}
         if kind != "gauge":
             data |= {"aggregationTemporality": 2, "isMonotonic": True}
         yield {"name": metric, "metadata": encode_attributes(facts), "gauge" if kind == "gauge" else "sum": data}
 
 
-def _role(metric: str, roles: dict[str, dict[str, str]]) -> dict[str, str] | None:
+def _find_role(metric: str, roles: dict[str, dict[str, str]]) -> dict[str, str] | None:
     """Return the catalogue row that an episode declares for a metric, or None."""
     family = metric.rpartition("_")[0] if metric.endswith(("_bucket", "_sum", "_count")) else metric
     row = roles.get(metric) or roles.get(family)
@@ -142,7 +142,7 @@ def _span(row: dict[str, Any]) -> dict[str, Any]:
     return span | ({"parentSpanId": row["parent_span_id"]} if row["parent_span_id"] else {})
 
 
-def _record(row: dict[str, Any]) -> dict[str, Any]:
+def _build_log_record(row: dict[str, Any]) -> dict[str, Any]:
     record: dict[str, Any] = {"timeUnixNano": str(row["time"]), "body": {"stringValue": row["message"]}}
     if row["level"] in SEVERITY_NUMBERS:
         record |= {"severityNumber": SEVERITY_NUMBERS[row["level"]], "severityText": row["level"]}
@@ -150,7 +150,7 @@ def _record(row: dict[str, Any]) -> dict[str, Any]:
     return record | {name: value for name, value in ids.items() if value}
 
 
-def _event(row: dict[str, Any]) -> dict[str, Any]:
+def _build_event_record(row: dict[str, Any]) -> dict[str, Any]:
     """Return a Kubernetes event as OpenTelemetry's event receiver writes it."""
     facts = {
         "k8s.event.reason": row["reason"],
@@ -168,7 +168,7 @@ def _event(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _other(row: dict[str, Any], table: str) -> dict[str, Any]:
+def _build_other_record(row: dict[str, Any], table: str) -> dict[str, Any]:
     """Return a row of a table for which OpenTelemetry has no convention."""
     time = time_column(table)
     facts = {name: value for name, value in row.items() if name not in (time, "service", "episode")}

@@ -24,7 +24,7 @@ from faultset.datasets.format.labels import Label, RootCause
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
 
-_FAILED = 2
+_UNKNOWN_ERROR_CODE = 2
 """gRPC's code for unknown errors."""
 
 
@@ -113,7 +113,7 @@ def _traces(spans: pa.Table) -> pa.Table:
     status = spans["status"].cast(pa.string())
     code_of_status = pc.case_when(
         pc.make_struct(pc.equal(status, "error"), pc.equal(status, "ok")),
-        pa.scalar(float(_FAILED)),
+        pa.scalar(float(_UNKNOWN_ERROR_CODE)),
         pa.scalar(0.0),
         pa.scalar(None, pa.float64()),
     )
@@ -247,7 +247,7 @@ def _samples(metrics: pa.Table, kind: str) -> pa.Table:
 
 
 def _histograms(metrics: pa.Table) -> pa.Table:
-    """Join count and sum of each series and time into a row; buckets are left out."""
+    """Join the count and the sum of each series and time into a row; buckets are left out."""
     keys = ["service", "pod", "container", "labels"]
     tables = []
     for statistic in ("count", "sum"):

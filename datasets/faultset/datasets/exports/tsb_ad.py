@@ -43,7 +43,7 @@ class TSBADExport(RecordingLayout):
 
     def unavailable_recording_reason(self, recording: str) -> str | None:
         """Return a reason if the recording has no metrics or incidents, or starts with an incident."""
-        if not self._samples(recording):
+        if not self._count_samples(recording):
             return "TSB-AD needs metrics, but the recording has none"
         source = self.dataset.recording(recording)
         if not source.truth.incidents:
@@ -54,9 +54,9 @@ class TSBADExport(RecordingLayout):
 
     def recording_bytes(self, recordings: Sequence[str]) -> int:
         """Estimate the size from the number of samples."""
-        return _CELL_BYTES * sum(map(self._samples, recordings))
+        return _CELL_BYTES * sum(map(self._count_samples, recordings))
 
-    def _samples(self, recording: str) -> int:
+    def _count_samples(self, recording: str) -> int:
         files = self.dataset.recording_files[recording]
         return sum(record.rows or 0 for name, record in files.items() if name.endswith(table_file("metrics")))
 

@@ -118,7 +118,7 @@ class TimeSeriesFiles(ExportLayout):
         self._members: dict[str, list[str]] = {}
 
     def prepare(self, episode: str) -> None:
-        """Record columns and length of an episode."""
+        """Record the columns and the length of an episode."""
         frame = filled_frame(self.dataset, episode, self.options)
         self._columns |= set(frame.columns)
         self._steps[episode] = len(frame)
@@ -131,9 +131,9 @@ class TimeSeriesFiles(ExportLayout):
         subset = self.find_subset(episode)
         self._members[subset].append(episode)
         frame = filled_frame(self.dataset, episode, self.options).reindex(columns=columns)
-        dimensions = ":".join(_numbers(frame[name].to_numpy()) for name in columns)
+        dimensions = ":".join(_format_numbers(frame[name].to_numpy()) for name in columns)
         with self._file(subset).open("a", encoding="utf-8") as file:
-            file.write(f"{dimensions}:{_fault(self.dataset, episode)}\n")
+            file.write(f"{dimensions}:{_get_class(self.dataset, episode)}\n")
 
     def finish(self) -> None:
         """Write the names of the dimensions and the episode of each case."""
@@ -150,7 +150,7 @@ class TimeSeriesFiles(ExportLayout):
                 f"the cases of a .ts file must have the same length, but episodes have {min(lengths)} to "
                 f'{max(lengths)} steps; use "faultset dataset filter" to create a version with episodes of equal length'
             )
-        classes = sorted({_fault(self.dataset, episode) for episode in self._steps})
+        classes = sorted({_get_class(self.dataset, episode) for episode in self._steps})
         for subset in SUBSETS:
             self._members[subset] = []
             self._file(subset).write_text(
@@ -164,17 +164,17 @@ class TimeSeriesFiles(ExportLayout):
         return self.folder / f"faultset_{subset.upper()}.ts"
 
 
-def _fault(dataset: Dataset, episode: str) -> str:
+def _get_class(dataset: Dataset, episode: str) -> str:
     return file_word(dataset.label(episode).fault or _NO_FAULT)
 
 
-def _numbers(values: npt.NDArray[np.float64]) -> str:
+def _format_numbers(values: npt.NDArray[np.float64]) -> str:
     return ",".join("?" if np.isnan(value) else repr(value) for value in values.tolist())
 
 
 LENGTH = 32
 """Steps in a window."""
-_BATCH = 256
+_BATCH_SIZE = 256
 
 
 class WindowsExport(ExportLayout):
@@ -255,11 +255,11 @@ class _Subset:
         folder.mkdir()
         shape, width = (len(windows), LENGTH), len(windows.columns)
         self._arrays = {
-            "values": _array(folder / "values.npy", np.dtype(np.float32), (*shape, width)),
-            "mask": _array(folder / "mask.npy", np.dtype(bool), (*shape, width)),
-            "labels": _array(folder / "labels.npy", np.dtype(np.int8), shape),
-            "ends_ns": _array(folder / "ends_ns.npy", np.dtype(np.int64), shape[:1]),
-            "groups": _array(folder / "groups.npy", np.dtype(np.int64), shape[:1]),
+            "values": _create_array(folder / "values.npy", np.dtype(np.float32), (*shape, width)),
+            "mask": _create_array(folder / "mask.npy", np.dtype(bool), (*shape, width)),
+            "labels": _create_array(folder / "labels.npy", np.dtype(np.int8), shape),
+            "ends_ns": _create_array(folder / "ends_ns.npy", np.dtype(np.int64), shape[:1]),
+            "groups": _create_array(folder / "groups.npy", np.dtype(np.int64), shape[:1]),
         }
         self.folder, self._windows = folder, windows
         self._names: dict[str, list[str]] = {"episodes": []}
@@ -267,7 +267,7 @@ class _Subset:
             self._names["services"] = []
 
     def write(self, episode: str) -> None:
-        for batch in self._windows.episode_batches(episode, _BATCH):
+        for batch in self._windows.episode_batches(episode, _BATCH_SIZE):
             self._write(batch)
 
     def _write(self, batch: WindowBatch) -> None:
@@ -289,5 +289,5 @@ def _finder(options: ExportOptions) -> ColumnFinder | None:
     return None if options.per_service else ColumnFinder(step_s=options.step_s, roles=options.roles)
 
 
-def _array(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.memmap:
+def _create_array(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.memmap:
     return np.lib.format.open_memmap(path, mode="w+", dtype=kind, shape=shape)

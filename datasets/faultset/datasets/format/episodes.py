@@ -23,25 +23,25 @@ from faultset.datasets.format.schemas import (
 from faultset.datasets.format.table_folders import JOURNAL_FILE, TRUTH, TableFolderWriter
 
 WRITTEN = "written"
-"""Name of the journal's note with the digest."""
+"""Name of the journal note that holds the digest."""
 
 
 def run_digest(times: Mapping[str, pa.ChunkedArray], *, view_start_ns: int, inject_start_ns: int | None) -> str:
-    """Return a digest of each table's row count, first and last time, which distinguishes runs of one plan.
+    """Return a digest of each table's row count and first and last times, which distinguishes runs of the same plan.
 
     Parameters
     ----------
     times
         Time column of each table.
     inject_start_ns
-        Time of the injection; None without a fault.
+        Time of the injection; None if there was none.
     """
-    spans = {table: _span(column) for table, column in times.items()}
+    spans = {table: _summarize_times(column) for table, column in times.items()}
     facts = {"tables": spans, "view_start_ns": view_start_ns, "inject_start_ns": inject_start_ns}
     return hashlib.sha256(canonical_json(facts).encode()).hexdigest()
 
 
-def _span(column: pa.ChunkedArray) -> list[int | None]:
+def _summarize_times(column: pa.ChunkedArray) -> list[int | None]:
     stamps = column.cast(pa.int64()).to_numpy()
     return [len(stamps), int(stamps.min()), int(stamps.max())] if len(stamps) else [0, None, None]
 
@@ -62,7 +62,7 @@ class EpisodeWriter(TableFolderWriter):
     episode_id
         Opaque name: letters, digits and `-`.
     quick
-        Write faster, but slightly larger files.
+        Write faster; the files are slightly larger.
     smallest
         Write the smallest files, which takes longer.
     added_tables

@@ -50,7 +50,7 @@ def summarize_files(
         files[name] = FileRecord(
             bytes=stamps[name].bytes,
             sha256=compute_sha256(path),
-            rows=_rows(path, schemas) if rows is None else rows.get(name),
+            rows=_read_row_count(path, schemas) if rows is None else rows.get(name),
         )
     return files, stamps
 
@@ -82,7 +82,7 @@ def compute_sha256(path: Path) -> str:
         raise explain_read_error(path, error) from error
 
 
-def _rows(path: Path, schemas: Mapping[str, pa.Schema]) -> int | None:
+def _read_row_count(path: Path, schemas: Mapping[str, pa.Schema]) -> int | None:
     if path.suffix != ".parquet":
         return None
     if path.stem not in schemas:

@@ -159,7 +159,7 @@ class GroundTruth:
     seed: _Whole
     """Seed of everything random in the episode or incident."""
     faults: tuple[LabelledFault, ...] = ()
-    """Each fault; empty without faults, or if the source does not distinguish them."""
+    """Each fault; empty if there are none or if the source does not distinguish them."""
 
     @property
     def is_faulty(self) -> bool:
@@ -190,7 +190,7 @@ class GroundTruth:
 
     def as_row(self) -> dict[str, Any]:
         """Return the fields as a row of the table, with times as integers."""
-        row = _without_suffix(asdict(self), TRUTH_TIMES)
+        row = _remove_suffix(asdict(self), TRUTH_TIMES)
         row["faults"] = [_fault_row(fault) for fault in row["faults"]] or None
         return row
 
@@ -203,7 +203,7 @@ class GroundTruth:
         DataError
             A field is wrong; `origin` names the file.
         """
-        fields = _with_suffix(row, TRUTH_TIMES)
+        fields = _add_suffix(row, TRUTH_TIMES)
         fields["faults"] = [_fault_fields(fault) for fault in row["faults"] or ()]
         for cause in row["root_causes"] or ():
             if isinstance(cause, dict) and cause.get("accepted") is None:
@@ -234,7 +234,7 @@ class Label(GroundTruth):
 
     def __repr__(self) -> str:
         onset_s = self.seconds_into_view(self.onset_ns)
-        summary = self._what if self.fault is None else f"{self._what}, {self.verdict}"
+        summary = self._description if self.fault is None else f"{self._description}, {self.verdict}"
         when = "" if onset_s is None else f"onset {onset_s:.1f} s into "
         return f"<Label {self.episode}: {summary}, {when}a view of {self.seconds_into_view(self.view_end_ns):.1f} s>"
 
@@ -243,7 +243,7 @@ class Label(GroundTruth):
         causes = (f"{cause.kind} {cause.name}, service {cause.service}" for cause in self.root_causes)
         rows = {
             "episode": self.episode,
-            "what": self._what,
+            "what": self._description,
             "verdict": self.verdict,
             "root cause": "; ".join(causes),
             "level, type": ", ".join(filter(None, (self.system_level, self.fault_type))),
@@ -263,13 +263,13 @@ class Label(GroundTruth):
         )
 
     @property
-    def _what(self) -> str:
+    def _description(self) -> str:
         if self.fault is None:
             return f"no fault ({self.no_fault_kind})"
         return join_distinct(" on ".join((name, ", ".join(targets))) for name, *targets in self.problems)
 
     def seconds_into_view(self, time_ns: int | None) -> float | None:
-        """Return a time in seconds since the start of the view; None for None."""
+        """Return a time in seconds since the start of the view; None if it is None."""
         return None if time_ns is None else (time_ns - self.view_start_ns) / SECOND_NS
 
     @property
@@ -295,20 +295,20 @@ def join_distinct(names: Iterable[str]) -> str:
 
 
 def _fault_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    intervals = [_with_suffix(interval, INTERVAL_TIMES) for interval in row["intervals"] or ()]
-    return _with_suffix(row, FAULT_TIMES) | {"intervals": intervals}
+    intervals = [_add_suffix(interval, INTERVAL_TIMES) for interval in row["intervals"] or ()]
+    return _add_suffix(row, FAULT_TIMES) | {"intervals": intervals}
 
 
 def _fault_row(fields: Mapping[str, Any]) -> dict[str, Any]:
-    intervals = [_without_suffix(interval, INTERVAL_TIMES) for interval in fields["intervals"]]
-    return _without_suffix(fields, FAULT_TIMES) | {"intervals": intervals or None}
+    intervals = [_remove_suffix(interval, INTERVAL_TIMES) for interval in fields["intervals"]]
+    return _remove_suffix(fields, FAULT_TIMES) | {"intervals": intervals or None}
 
 
-def _with_suffix(row: Mapping[str, Any], times: frozenset[str]) -> dict[str, Any]:
+def _add_suffix(row: Mapping[str, Any], times: frozenset[str]) -> dict[str, Any]:
     return {name + "_ns" if name in times else name: value for name, value in row.items()}
 
 
-def _without_suffix(fields: Mapping[str, Any], times: frozenset[str]) -> dict[str, Any]:
+def _remove_suffix(fields: Mapping[str, Any], times: frozenset[str]) -> dict[str, Any]:
     return {name.removesuffix("_ns") if name[:-3] in times else name: value for name, value in fields.items()}
 
 
@@ -345,7 +345,7 @@ def decoded_rows(path: Path, table: str, schema: pa.Schema, json_fields: Collect
     with open_table(path, table, schema) as file, translate_damage(path):
         content = file.read(use_threads=False)
         content.validate(full=True)
-        columns = [_with_numbers(column).to_pylist() for column in content.columns]
+        columns = [_convert_times(column).to_pylist() for column in content.columns]
     rows = [dict(zip(content.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
     for row in rows:
         for name in json_fields:
@@ -355,19 +355,19 @@ def decoded_rows(path: Path, table: str, schema: pa.Schema, json_fields: Collect
     return rows
 
 
-def _with_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    kind = _times_as_numbers(column.type)
+def _convert_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = _replace_time_types(column.type)
     return column if kind is column.type or kind == column.type else column.cast(kind)
 
 
 @lru_cache
-def _times_as_numbers(kind: pa.DataType) -> pa.DataType:
+def _replace_time_types(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return pa.int64()
     if pa.types.is_list(kind):
-        return pa.list_(_times_as_numbers(kind.value_type))
+        return pa.list_(_replace_time_types(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _times_as_numbers(field.type)) for field in kind])
+        return pa.struct([(field.name, _replace_time_types(field.type)) for field in kind])
     return kind
 
 

@@ -41,11 +41,11 @@ class FalseAlarms:
     client_alarms: int
     """Number of healthy windows in which the test of client requests fires."""
     client_interval: Interval | None
-    """95 % interval of the share of windows in which the client test fires; None without windows."""
+    """95 % interval of the share of windows in which the client test fires; None if `windows` is 0."""
     service_windows: int
     """Number of scores that the limit of the latent test is based on: one for each service in each healthy window."""
     limit: float | None
-    """Limit of the latent test; None with too few scores."""
+    """Limit of the latent test; None if there are too few scores."""
     tested: int
     """Number of scores that were compared with the limit of the other recordings."""
     latent_alarms: int
@@ -56,12 +56,12 @@ class FalseAlarms:
     @property
     def client_alarms_text(self) -> str:
         """Share of the windows in which the test of client requests fires."""
-        return _share(self.client_alarms, self.windows, self.client_interval)
+        return _format_share(self.client_alarms, self.windows, self.client_interval)
 
     @property
     def latent_alarms_text(self) -> str:
         """Share of the scores above the limit of the other recordings."""
-        return _share(self.latent_alarms, self.tested, self.latent_interval)
+        return _format_share(self.latent_alarms, self.tested, self.latent_interval)
 
     @property
     def limit_text(self) -> str:
@@ -70,7 +70,7 @@ class FalseAlarms:
         return f"{limit}, from {self.service_windows} windows of services"
 
 
-def _share(count: int, total: int, interval: Interval | None) -> str:
+def _format_share(count: int, total: int, interval: Interval | None) -> str:
     if interval is None:
         return f"{count} of {total}"
     low, high = interval
@@ -106,8 +106,8 @@ def recording_sections(version_file: VersionFile, recordings: Mapping[str, Recor
         for (app, fault, verdict), count in sorted(counts.items())
     )
     splits = "\n".join(
-        f"| {cell(name)} | {cell(split.key)} | {_hours(split.train)} | {_hours(split.validation)} "
-        f"| {_hours(split.test)} |"
+        f"| {cell(name)} | {cell(split.key)} | {_format_hours(split.train)} | {_format_hours(split.validation)} "
+        f"| {_format_hours(split.test)} |"
         for name, split in version_file.recording_splits.items()
     )
     return f"""## Recordings
@@ -155,5 +155,5 @@ other recordings.
 """
 
 
-def _hours(stretches: Sequence[Stretch]) -> str:
+def _format_hours(stretches: Sequence[Stretch]) -> str:
     return f"{sum(stretch.length_s for stretch in stretches) / 3600:.2f}"

@@ -19,9 +19,9 @@ from faultset.datasets.format.version_files import RecordingSplit, compute_shuff
 TRAIN_SHARE, VALIDATION_SHARE = 0.6, 0.2
 """Shares of a recording's time in the split by time; the rest is for testing."""
 _SHARES = {"train": 0.5, "test": 0.25, "validation": 0.25}
-"""Shares of the sides, for applications with a single recording."""
-_SIDES = ("train", "test", "validation", "train")
-"""Sides of the recordings of an application, in turn."""
+"""Shares of the subsets, for applications with only one recording."""
+_SUBSETS = ("train", "test", "validation", "train")
+"""Subsets that the recordings of an application are assigned to, in turn."""
 TRAINING = "training"
 """Name of the check of an imported recording whose time is the end of the training part that its source defines."""
 
@@ -79,7 +79,7 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
     recordings
         Recording -> its summary.
     seed
-        Seed of the shuffling; equal seeds give equal splits.
+        Seed of the shuffling; the same seed gives the same splits.
     """
     segments = {recording: summary.segments for recording, summary in recordings.items()}
     splits = {}
@@ -87,14 +87,16 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
         groups: defaultdict[str, list[str]] = defaultdict(list)
         for recording, summary in recordings.items():
             groups[summary.context.app].append(recording)
-        sides = _deal_recordings(groups, seed)
-        pairs = [(segment, side) for name, side in sides.items() for segment in segments[name]]
+        subsets = _deal_recordings(groups, seed)
+        pairs = [(segment, subset) for name, subset in subsets.items() for segment in segments[name]]
         splits["by-recording"] = _build_split("recording", pairs)
         apps = sorted(groups, key=lambda name: compute_shuffle_key(name, seed))
         if len(apps) > 1:
-            app_sides = {app: _SIDES[number % len(_SIDES)] for number, app in enumerate(apps)}
+            app_subsets = {app: _SUBSETS[number % len(_SUBSETS)] for number, app in enumerate(apps)}
             pairs = [
-                (segment, app_sides[recordings[name].context.app]) for name in recordings for segment in segments[name]
+                (segment, app_subsets[recordings[name].context.app])
+                for name in recordings
+                for segment in segments[name]
             ]
             splits["by-app"] = _build_split("app", pairs)
     by_source = [pair for summary in recordings.values() for pair in _divide_as_source(summary)]
@@ -107,53 +109,53 @@ def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: i
 
 
 def _deal_recordings(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str, str]:
-    """Return the side of each recording, so that recordings of one application are on different sides.
+    """Return the subset of each recording, so that recordings of one application are in different subsets.
 
     Of two recordings, one is for training and one for testing. The second is for validation instead if testing has
     recordings of another application and validation has none.
-    Applications with a single recording are distributed by `_SHARES`.
+    Applications with only one recording are distributed by `_SHARES`.
 
     Parameters
     ----------
     groups
         Application -> its recordings.
     """
-    sides: dict[str, str] = {}
+    subsets: dict[str, str] = {}
     counts: Counter[str] = Counter()
     for app in sorted(groups, key=lambda name: (-len(groups[name]), compute_shuffle_key(name, seed))):
         for number, recording in enumerate(sorted(groups[app], key=lambda name: compute_shuffle_key(name, seed))):
-            side = _SIDES[number % len(_SIDES)]
+            subset = _SUBSETS[number % len(_SUBSETS)]
             if len(groups[app]) == 1:
-                side = min(_SHARES, key=lambda name: counts[name] / _SHARES[name])
-            elif len(groups[app]) == 2 and side == "test" and counts["test"] and not counts["validation"]:
-                side = "validation"
-            sides[recording] = side
-            counts[side] += 1
-    return sides
+                subset = min(_SHARES, key=lambda name: counts[name] / _SHARES[name])
+            elif len(groups[app]) == 2 and subset == "test" and counts["test"] and not counts["validation"]:
+                subset = "validation"
+            subsets[recording] = subset
+            counts[subset] += 1
+    return subsets
 
 
 def _build_split(key: str, pairs: Iterable[tuple[Stretch, str]]) -> RecordingSplit:
-    sides: defaultdict[str, list[Stretch]] = defaultdict(list)
-    for stretch, side in pairs:
-        sides[side].append(stretch)
-    train, validation, test = (tuple(sorted(sides[name])) for name in ("train", "validation", "test"))
+    subsets: defaultdict[str, list[Stretch]] = defaultdict(list)
+    for stretch, subset in pairs:
+        subsets[subset].append(stretch)
+    train, validation, test = (tuple(sorted(subsets[name])) for name in ("train", "validation", "test"))
     return RecordingSplit(key=key, train=train, validation=validation, test=test)
 
 
 def _divide_as_source(summary: RecordingSummary) -> Iterator[tuple[Stretch, str]]:
-    """Divide a recording into the training and test parts of its source; yield nothing without them."""
+    """Divide a recording into the training and test parts of its source; yield nothing if it has none."""
     if summary.training_end_ns is None:
         return
     bounds = (summary.chunks[0].start_ns, summary.training_end_ns, summary.chunks[-1].end_ns)
-    for (first_ns, last_ns), side in zip(pairwise(bounds), ("train", "test"), strict=True):
+    for (first_ns, last_ns), subset in zip(pairwise(bounds), ("train", "test"), strict=True):
         for segment in summary.segments:
             stretch = segment.within(first_ns, last_ns)
             if stretch is not None:
-                yield stretch, side
+                yield stretch, subset
 
 
 def _divide(summary: RecordingSummary) -> Iterator[tuple[Stretch, str]]:
-    """Divide a recording by time, at points without an incident; a side may be empty."""
+    """Divide a recording by time, at points without an incident; a subset may be empty."""
     end_ns = summary.chunks[-1].end_ns
     incidents = [
         (incident.inject_start_ns or 0, end_ns if incident.end_ns is None else incident.end_ns)
@@ -164,8 +166,8 @@ def _divide(summary: RecordingSummary) -> Iterator[tuple[Stretch, str]]:
         for share in (TRAIN_SHARE, TRAIN_SHARE + VALIDATION_SHARE)
     ]
     bounds = [summary.chunks[0].start_ns, *points, end_ns]
-    for (first_ns, last_ns), side in zip(pairwise(bounds), ("train", "validation", "test"), strict=True):
+    for (first_ns, last_ns), subset in zip(pairwise(bounds), ("train", "validation", "test"), strict=True):
         for segment in summary.segments:
             stretch = segment.within(first_ns, last_ns)
             if stretch is not None:
-                yield stretch, side
+                yield stretch, subset

@@ -128,7 +128,7 @@ def read_chunks(recording_path: Path, numbers: Iterable[int] | None = None) -> t
     Raises
     ------
     DataError
-        A chunk is damaged, of another recording, or overlaps the one before it.
+        A chunk is damaged, belongs to another recording, or overlaps the one before it.
     """
     numbers = chunk_numbers(recording_path) if numbers is None else sorted(numbers)
     chunks = tuple(read_chunk(recording_path / chunk_folder(number)) for number in numbers)
@@ -185,7 +185,7 @@ class RecordingWriter:
     """Write a recording into `DATASET/recordings/<id>`, chunk by chunk.
 
     A chunk is written to a folder that ends in `.incomplete`, flushed and renamed. If the process dies, at most the
-    open chunk is lost, and another writer with an equal context continues the recording with a new segment.
+    open chunk is lost, and another writer with the same context continues the recording with a new segment.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ class RecordingWriter:
     Raises
     ------
     DataError
-        The recording exists with another context.
+        The recording already exists with a different context.
 
     Examples
     --------
@@ -223,13 +223,13 @@ class RecordingWriter:
                 replace_text(path, self.context.to_json())
         if read_recording_context(self.folder).to_json() != self.context.to_json():
             raise DataError(
-                f"recording {self.context.recording} exists in {self.folder.parent} with another context; continue it "
-                "with the same settings, or choose another id"
+                f"recording {self.context.recording} already exists in {self.folder.parent} with a different context; "
+                "continue it with the same settings, or choose another id"
             )
 
     @property
     def end_ns(self) -> int | None:
-        """End of the last chunk; None before the first."""
+        """End of the last chunk; None if there are no chunks yet."""
         return None if self._last is None else self._last.end_ns
 
     def new_segment(self) -> None:
@@ -259,14 +259,14 @@ class RecordingWriter:
             Rows of incidents, evidence, decoys, load and voids (`CHUNK_TRUTH_TABLES`), with times as integers; missing
             fields become null. An incident may be in several chunks; its last row counts.
         journal
-            Lines of the journal since the last chunk.
+            Lines added to the journal since the last chunk.
 
         Raises
         ------
         DataError
             The chunk starts before the end of the last one, or a row is outside the window.
         """
-        chunk = self._next(start_ns, end_ns)
+        chunk = self._build_next(start_ns, end_ns)
         truth = truth or {}
         if unknown := sorted(truth.keys() - CHUNK_TRUTH_TABLES.keys()):
             raise DataError(f'"{unknown[0]}" is not a truth table; choose one of {", ".join(CHUNK_TRUTH_TABLES)}')
@@ -279,7 +279,7 @@ class RecordingWriter:
         self._last, self._starts_segment = chunk, False
         return folder
 
-    def _next(self, start_ns: int, end_ns: int) -> Chunk:
+    def _build_next(self, start_ns: int, end_ns: int) -> Chunk:
         last = self._last
         if last is None:
             number = segment = 1

@@ -19,7 +19,7 @@ from faultset.core.printable import quoted
 from faultset.core.reading.documents import STRICT
 
 _EPISODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
-_MAX_NAME = 1000
+_MAX_NAME_LENGTH = 1000
 _DAY_NS = 86_400 * 1_000_000_000
 LONGEST_VIEW_NS = 31 * _DAY_NS
 
@@ -30,7 +30,7 @@ def _check_printable(text: str) -> str:
     return text
 
 
-Name = Annotated[str, StringConstraints(max_length=_MAX_NAME), AfterValidator(_check_printable)]
+Name = Annotated[str, StringConstraints(max_length=_MAX_NAME_LENGTH), AfterValidator(_check_printable)]
 """Printable text of at most 1,000 characters."""
 EpisodeId = Annotated[str, StringConstraints(pattern=f"^{_EPISODE_ID.pattern}$")]
 """An opaque id and folder name: letters, digits and `-`."""
@@ -58,12 +58,12 @@ IntervalS = Annotated[float, Field(ge=0.001, le=LONGEST_VIEW_NS / 1e9)]
 
 
 def is_episode_id(text: str) -> bool:
-    """Return whether a text is a valid id of an episode."""
+    """Return whether a text is a valid episode id."""
     return _EPISODE_ID.fullmatch(text) is not None
 
 
 def check_episode_id(text: str) -> None:
-    """Raise DataError unless a text is a valid id of an episode."""
+    """Raise DataError unless a text is a valid episode id."""
     if not is_episode_id(text):
         raise DataError(f'episode id {quoted(text)} must be at most 100 letters, digits and "-"; choose another')
 
@@ -390,7 +390,7 @@ class AddedTable:
             if not _NAME.fullmatch(column.name) or column.name in seen:
                 raise DataError(
                     f'"{column.name}" is not a valid new column of table {self.name}; use up to 40 of a-z, 0-9 and _, '
-                    "a letter first, and each name once (episode and time exist already)"
+                    "a letter first, and each name once (episode and time already exist)"
                 )
             if column.type not in ADDED_TYPES:
                 raise DataError(

@@ -20,7 +20,7 @@ from faultset.core.printable import printable
 from faultset.core.reading.regular_files import explain_read_error, stat_regular_file
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_NAMES, dictionary_columns, stored_schema
 
-_ORDERS = ("metric", "time", "scheduled")
+_SORT_COLUMNS = ("metric", "time", "scheduled")
 """Sort columns. Only they get statistics, because others do not let readers skip row groups; in tables without a sort
 column, all columns get statistics, except with `SMALLEST`.
 """
@@ -51,7 +51,7 @@ class Compression:
 SMALL = Compression("zstd", 5)
 QUICK = Compression("zstd", 1)
 QUICKEST = Compression("lz4")
-"""For numbers and single rows: 10 % larger than with zstd, in two thirds of the time."""
+"""For numbers and tables of one row: 10 % larger than with zstd, in two thirds of the time."""
 SMALLEST = Compression("zstd", 19, is_searched=True)
 """A third smaller than `SMALL`; writing takes ten times as long."""
 
@@ -61,12 +61,12 @@ def write_parquet(path: Path, table: pa.Table, *, compression: Compression = SMA
     if len(table):
         _write_rows(parquet_path(path), table, compression)
     else:
-        path.write_bytes(_empty_file(table.schema, compression if compression.is_searched else QUICK))
+        path.write_bytes(_build_empty_file(table.schema, compression if compression.is_searched else QUICK))
     flush(path)
 
 
 @lru_cache
-def _empty_file(schema: pa.Schema, compression: Compression) -> bytes:
+def _build_empty_file(schema: pa.Schema, compression: Compression) -> bytes:
     sink = io.BytesIO()
     _write_rows(sink, schema.empty_table(), compression)
     return sink.getvalue()
@@ -75,10 +75,10 @@ def _empty_file(schema: pa.Schema, compression: Compression) -> bytes:
 def _write_rows(sink: Path | io.BytesIO, table: pa.Table, compression: Compression) -> None:
     schema = table.schema
     plain = stored_schema(schema)
-    smallest = _smallest_encodings(table) if compression.is_searched else {}
+    smallest = _find_smallest_encodings(table) if compression.is_searched else {}
     encodings = {name: encoding for name, encoding in smallest.items() if encoding != _DICTIONARY}
     dictionaries: Any = [*dictionary_columns(schema), *(smallest.keys() - encodings)] or False
-    statistics: Any = [name for name in _ORDERS if name in schema.names] or not compression.is_searched
+    statistics: Any = [name for name in _SORT_COLUMNS if name in schema.names] or not compression.is_searched
     writer = pq.ParquetWriter(
         sink,
         schema,
@@ -101,7 +101,7 @@ def _write_rows(sink: Path | io.BytesIO, table: pa.Table, compression: Compressi
         writer.add_key_value_metadata(metadata)
 
 
-def _smallest_encodings(table: pa.Table) -> dict[str, str]:
+def _find_smallest_encodings(table: pa.Table) -> dict[str, str]:
     """Return the smallest widely supported encoding of each column."""
     encodings = {}
     for field in table.schema:
@@ -115,11 +115,13 @@ def _smallest_encodings(table: pa.Table) -> dict[str, str]:
             others = ["PLAIN"]
         else:
             continue
-        encodings[field.name] = min([_DICTIONARY, *others], key=lambda encoding: _encoded_bytes(column, encoding))
+        encodings[field.name] = min(
+            [_DICTIONARY, *others], key=lambda encoding: _measure_encoded_bytes(column, encoding)
+        )
     return encodings
 
 
-def _encoded_bytes(column: pa.Table, encoding: str) -> int:
+def _measure_encoded_bytes(column: pa.Table, encoding: str) -> int:
     sink, (name,) = io.BytesIO(), column.column_names
     pq.write_table(
         column,
@@ -136,7 +138,7 @@ def _encoded_bytes(column: pa.Table, encoding: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class TableLimits:
-    """The largest size that a table's metadata may claim before the table is read."""
+    """Limits on the size that a table's metadata claims, checked before the table is read."""
 
     rows: int
     file_bytes: int
@@ -219,7 +221,7 @@ def _check_claims(path: Path, metadata: pq.FileMetaData, size: int, limits: Tabl
 
 
 def schema_differences(expected: pa.Schema, actual: pa.Schema) -> Iterator[str]:
-    """Yield the differences of two schemas; large strings and dictionaries of strings count as strings."""
+    """Yield the differences between two schemas; large strings and dictionaries of strings count as strings."""
     if actual.equals(expected):
         return
     if expected.names != actual.names:
@@ -235,19 +237,19 @@ def schema_differences(expected: pa.Schema, actual: pa.Schema) -> Iterator[str]:
     for field in expected:
         other = actual.field(field.name)
         kind = other.type.value_type if pa.types.is_dictionary(other.type) else other.type
-        if not _same_type(kind, field.type):
+        if not _is_same_type(kind, field.type):
             yield f"column {field.name} must have type {field.type}, but has {printable(str(other.type)[:80])}"
 
 
-def _same_type(actual: pa.DataType, expected: pa.DataType) -> bool:
+def _is_same_type(actual: pa.DataType, expected: pa.DataType) -> bool:
     """Return whether two types are equal; large strings count as strings."""
     if pa.types.is_list(expected) or pa.types.is_large_list(expected):
         is_list = pa.types.is_list(actual) or pa.types.is_large_list(actual)
-        return is_list and _same_type(actual.value_type, expected.value_type)
+        return is_list and _is_same_type(actual.value_type, expected.value_type)
     if pa.types.is_struct(expected):
         return pa.types.is_struct(actual) and (
             [field.name for field in actual] == [field.name for field in expected]
-            and all(map(_same_type, (field.type for field in actual), (field.type for field in expected)))
+            and all(map(_is_same_type, (field.type for field in actual), (field.type for field in expected)))
         )
     return str(actual).replace("large_", "") == str(expected)
 

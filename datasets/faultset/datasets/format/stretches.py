@@ -23,7 +23,7 @@ class Stretch(NamedTuple):
         return (self.end_ns - self.start_ns) / 1e9
 
     def overlaps(self, start_ns: int, end_ns: int) -> bool:
-        """Return whether it shares time with an interval."""
+        """Return whether the stretch overlaps an interval."""
         return self.start_ns < end_ns and start_ns < self.end_ns
 
     def within(self, start_ns: int, end_ns: int) -> Stretch | None:

@@ -55,7 +55,7 @@ class TableFolderWriter:
     schemas
         Schemas of the telemetry tables by name.
     quick
-        Write faster, but slightly larger files.
+        Write faster; the files are slightly larger.
     smallest
         Write the smallest files, which takes longer.
     """
@@ -163,7 +163,7 @@ class TableFolderWriter:
         self.rows[table_file(name)] = len(table)
 
     def _exists(self) -> str:
-        return f"{self.title} exists in {self._parent} and is never overwritten; choose another id"
+        return f"{self.title} already exists in {self._parent} and is never overwritten; choose another id"
 
     def _compression(self, table: str) -> Compression:
         if not self._quick:
@@ -176,7 +176,7 @@ class TableFolderWriter:
 
 
 class _Guard:
-    """Refuse writes of a closed writer; if a write fails, delete the folder to free disk space."""
+    """Refuse to write with a closed writer; if a write fails, delete the folder to free disk space."""
 
     def __init__(self, writer: TableFolderWriter) -> None:
         self._writer = writer

@@ -122,7 +122,7 @@ class VersionFile:
         Raises
         ------
         DataError
-            It is not a version file of this schema version, or is inconsistent.
+            The text is not a version file of this schema version, or is inconsistent.
         """
         document = parse_object(content, origin)
         check_schema_version(document.get("schema_version"), origin)
@@ -178,7 +178,7 @@ def make_splits(labels: Mapping[str, Label], apps: Mapping[str, str], *, seed: i
     apps
         Episode -> application.
     seed
-        Seed of the shuffling; equal seeds give equal splits.
+        Seed of the shuffling; the same seed gives the same splits.
     """
     if not labels:
         return {}
@@ -186,20 +186,20 @@ def make_splits(labels: Mapping[str, Label], apps: Mapping[str, str], *, seed: i
     healthy = [episode for episode in labels if episode not in faulty]
     healthy_subsets = _deal_strata({episode: (labels[episode].no_fault_kind or "") for episode in healthy}, seed)
     problems = {episode: label.problems for episode, label in faulty.items()}
-    splits = {"by-episode": _split("fault and target", _deal_problems(problems, seed) | healthy_subsets)}
+    splits = {"by-episode": _build_split("fault and target", _deal_problems(problems, seed) | healthy_subsets)}
     faults = {episode: label.fault_names for episode, label in faulty.items()}
     targets = {episode: sorted(label.targets) for episode, label in faulty.items()}
     for name, key, groups in (("by-fault", "fault", faults), ("by-target", "target", targets)):
         subsets = _deal_groups(groups, seed)
         if subsets is not None:
-            splits[name] = _split(key, subsets | healthy_subsets)
+            splits[name] = _build_split(key, subsets | healthy_subsets)
     subsets = _deal_groups({episode: [app] for episode, app in apps.items()}, seed)
     if subsets is not None:
-        splits["by-app"] = _split("app", subsets)
+        splits["by-app"] = _build_split("app", subsets)
     return splits
 
 
-def _split(key: str, subsets: Mapping[str, str]) -> Split:
+def _build_split(key: str, subsets: Mapping[str, str]) -> Split:
     return Split(
         key=key,
         train=tuple(sorted(episode for episode, subset in subsets.items() if subset == "train")),

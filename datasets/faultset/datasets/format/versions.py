@@ -82,7 +82,7 @@ def sorted_versions(names: Iterable[str]) -> list[str]:
     >>> sorted_versions(["1.10.0", "latest", "1.9.0"])
     ['1.9.0', '1.10.0']
     """
-    return sorted((name for name in names if _SEMVER.fullmatch(name)), key=_numbers)
+    return sorted((name for name in names if _SEMVER.fullmatch(name)), key=_parse_version)
 
 
 def read_version(root: Path | str, version: str | None = None) -> VersionFile:
@@ -206,7 +206,7 @@ def write_version_file(root: Path, version_file: VersionFile) -> Path:
                 temporary.write_text(text, encoding="utf-8")
         except FileExistsError:
             raise DataError(
-                f"version {version_file.version} of {root} exists and never changes; create another one"
+                f"version {version_file.version} of {root} already exists and cannot be changed; create another one"
             ) from None
     return path
 
@@ -250,7 +250,7 @@ def complete_episodes(root: Path | str) -> list[str]:
 
 
 def _next_version(version: str, bump: Bump) -> str:
-    major, minor, patch = _numbers(version)
+    major, minor, patch = _parse_version(version)
     if bump == "major":
         return f"{major + 1}.0.0"
     if bump == "minor":
@@ -260,6 +260,6 @@ def _next_version(version: str, bump: Bump) -> str:
     raise DataError(f'bump must be major, minor or patch, got "{bump}"')
 
 
-def _numbers(version: str) -> tuple[int, int, int]:
+def _parse_version(version: str) -> tuple[int, int, int]:
     major, minor, patch = map(int, version.split("."))
     return major, minor, patch

@@ -24,11 +24,11 @@ from faultset.datasets.format.storage import translate_disk_full
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
 _MAX_NAMES = 4000
 _LEVELS = ("*", "*/*", "*/*/*", "*/*/*/*", "*/*/*/*/*")
-_BATCH = 1000
+_BATCH_SIZE = 1000
 _MAX_DEPTH, _MAX_NAME_BYTES = 100, 255
 _SMALL_BYTES = 1 << 30
 _LARGEST_RATIO = 500
-"""Largest credible ratio of unpacked to packed size; telemetry reaches 50 at best."""
+"""Largest credible ratio of unpacked to packed size; telemetry reaches at most 50."""
 _ENCRYPTED = 1
 _DAMAGE = (
     OSError,
@@ -102,7 +102,7 @@ def _unpack_archive(path: Path, _changed_ns: int, size: int) -> Path:
     temporary = Path(tempfile.mkdtemp(prefix="faultset-unpacked-"))
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     # Some formats read the names of folders above a case, so these must be the same in every import.
-    folder = temporary / _without_suffix(path.name)
+    folder = temporary / _remove_suffix(path.name)
     try:
         folder.mkdir()
         with translate_disk_full(folder):
@@ -129,13 +129,13 @@ def _extract_tar(path: Path, folder: Path, limit_bytes: int) -> None:
     """Extract a few members at a time, so that limits hold before everything is read."""
     with tarfile.open(path) as archive:
         total, members = 0, iter(archive)
-        while batch := list(islice(members, _BATCH)):
+        while batch := list(islice(members, _BATCH_SIZE)):
             total += sum(member.size for member in batch)
             _check_members(path, [member.name for member in batch], total, limit_bytes)
             archive.extractall(folder, batch, filter="data")
 
 
-def _without_suffix(name: str) -> str:
+def _remove_suffix(name: str) -> str:
     suffix = max((suffix for suffix in SUFFIXES if name.lower().endswith(suffix)), key=len)
     return name[: -len(suffix)] or name
 
@@ -143,7 +143,7 @@ def _without_suffix(name: str) -> str:
 def _check_members(path: Path, names: Sequence[str], total_bytes: int, limit_bytes: int) -> None:
     if total_bytes > limit_bytes:
         raise DataError(
-            f"{path} unpacks to more than {limit_bytes:,} bytes, the limit for its size and the temporary disk; "
+            f"{path} unpacks to more than {limit_bytes:,} bytes, the limit set by its size and the free disk space; "
             "unpack it and give the folder"
         )
     for name in names:

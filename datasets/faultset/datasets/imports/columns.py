@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
 
-_LONGEST_ROW = 16 << 20
-"""Maximum bytes of a row; some messages have a megabyte."""
-_BLOCK_OF_NUMBERS = 2 << 20
-"""Block size for files of numbers; reading takes a fifth less time when a block fits the processor's cache."""
-_EMPTY_OBJECT = ("labels", "attributes")
+_MAX_ROW_BYTES = 16 << 20
+"""Maximum bytes of a row; some messages are a megabyte long."""
+_NUMBER_BLOCK_BYTES = 2 << 20
+"""Block size for files of numbers; reading takes a fifth less time when a block fits into the processor's cache."""
+_OBJECT_COLUMNS = ("labels", "attributes")
 """Columns that hold `{}` rather than null where a source has nothing for them."""
 
 Ints = npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ def epoch_unit(values: npt.ArrayLike) -> str:
 
 
 def epoch_ns(values: npt.ArrayLike) -> Ints:
-    """Convert epoch numbers of one unit to UTC nanoseconds; the median magnitude determines the unit.
+    """Convert epoch numbers in one unit to UTC nanoseconds; the median magnitude determines the unit.
 
     The numbers must not be NaN. Fractions of seconds keep the precision of a double.
 
@@ -110,16 +110,16 @@ def read_csv(
         quoted_strings_can_be_null=False,
     )
     # Small files of numbers need no threads: other processes read other cases at the same time.
-    reading = pacsv.ReadOptions(block_size=_LONGEST_ROW, use_threads=not doubles)
+    reading = pacsv.ReadOptions(block_size=_MAX_ROW_BYTES, use_threads=not doubles)
     try:
         if doubles:
-            reading.block_size = _BLOCK_OF_NUMBERS
+            reading.block_size = _NUMBER_BLOCK_BYTES
             with suppress(pa.ArrowInvalid):  # if a row is longer than a block
                 return pacsv.read_csv(path, read_options=reading, parse_options=parsing, convert_options=conversion)
-            reading.block_size = _LONGEST_ROW
+            reading.block_size = _MAX_ROW_BYTES
         return pacsv.read_csv(path, read_options=reading, parse_options=parsing, convert_options=conversion)
     except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from error
+        raise _build_read_error(path, error) from error
 
 
 def _has_quotes(path: Path) -> bool:
@@ -134,7 +134,7 @@ def csv_header(path: Path) -> list[str]:
         with path.open(encoding="utf-8-sig", errors="replace") as file:
             line = file.readline()
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _build_read_error(path, error) from error
     if not line.strip():
         raise DataError(f"{path} is empty; leave the case out or restore the file")
     return next(csv.reader([line.rstrip("\r\n")]))
@@ -145,18 +145,18 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     try:
         with pq.ParquetFile(parquet_path(path)) as file:
             present = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
-            # Cases are read in parallel already.
+            # Cases are already read in parallel.
             return file.read(columns=present, use_threads=False)
     except (pa.ArrowInvalid, pa.ArrowException, OSError, EOFError) as error:
-        raise _unreadable(path, error) from error
+        raise _build_read_error(path, error) from error
 
 
 def numbers(column: pa.ChunkedArray | pa.Array, *, origin: str) -> npt.NDArray[np.float64]:
     """Return a column as doubles with NaN for missing and infinite cells; raise DataError for text."""
-    return _without_infinities(_doubles(column, origin))
+    return _replace_infinities(_convert_to_doubles(column, origin))
 
 
-def _doubles(column: pa.ChunkedArray | pa.Array, origin: str) -> npt.NDArray[np.float64]:
+def _convert_to_doubles(column: pa.ChunkedArray | pa.Array, origin: str) -> npt.NDArray[np.float64]:
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
     if not pa.types.is_float64(column.type):
@@ -168,21 +168,21 @@ def _doubles(column: pa.ChunkedArray | pa.Array, origin: str) -> npt.NDArray[np.
     return np.asarray(column.to_numpy(), dtype=np.float64)
 
 
-def _without_infinities(array: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _replace_infinities(array: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     finite = np.isfinite(array)
     return array if finite.all() else np.where(finite, array, np.nan)
 
 
 def number_matrix(columns: Mapping[str, pa.ChunkedArray], *, origin: str) -> npt.NDArray[np.float64]:
-    """Return columns of equal length as a [column, row] matrix; cells are converted as in `numbers`."""
+    """Return columns of the same length as a [column, row] matrix; cells are converted as in `numbers`."""
     if not columns:
         return np.zeros((0, 0))
     if all(pa.types.is_float64(column.type) for column in columns.values()):
         # One large array is faster than hundreds of small ones.
         flat = pa.chunked_array([chunk for column in columns.values() for chunk in column.chunks], pa.float64())
-        return _without_infinities(flat.to_numpy().reshape(len(columns), -1))
-    rows = [_doubles(column, f"column {name} of {origin}") for name, column in columns.items()]
-    return _without_infinities(np.stack(rows))
+        return _replace_infinities(flat.to_numpy().reshape(len(columns), -1))
+    rows = [_convert_to_doubles(column, f"column {name} of {origin}") for name, column in columns.items()]
+    return _replace_infinities(np.stack(rows))
 
 
 def long_metrics(times_ns: Ints, columns: Sequence[Column], *, kind: str = "gauge") -> pa.Table:
@@ -208,8 +208,8 @@ def long_metrics(times_ns: Ints, columns: Sequence[Column], *, kind: str = "gaug
         values, times, lengths = values[keep], times[keep], keep.reshape(-1, rows).sum(axis=1)
     columns_by_name = {
         "time": pa.array(times, pa.int64()),
-        "service": _repeat([service for service, _, _ in ordered], lengths),
-        "metric": _repeat([metric for _, metric, _ in ordered], lengths),
+        "service": _repeat_words([service for service, _, _ in ordered], lengths),
+        "metric": _repeat_words([metric for _, metric, _ in ordered], lengths),
         "kind": constant(kind, len(values)),
         "value": pa.array(values),
     }
@@ -232,7 +232,7 @@ def build_table(name: str, columns: Mapping[str, pa.Array | pa.ChunkedArray]) ->
     for field in schema:
         column = columns.get(field.name)
         if column is None:
-            column = constant("{}", rows) if field.name in _EMPTY_OBJECT else pa.nulls(rows, field.type)
+            column = constant("{}", rows) if field.name in _OBJECT_COLUMNS else pa.nulls(rows, field.type)
         arrays.append(column.cast(field.type))
     return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -243,7 +243,7 @@ def encode_codes(words: Sequence[str | None], codes: npt.NDArray[np.int32]) -> p
     return _dictionary(numbers[codes] if len(numbers) else codes, distinct, None in words)
 
 
-def _repeat(words: Sequence[str | None], lengths: int | Ints) -> pa.DictionaryArray:
+def _repeat_words(words: Sequence[str | None], lengths: int | Ints) -> pa.DictionaryArray:
     numbers, distinct = _number_words(words)
     return _dictionary(np.repeat(numbers, lengths), distinct, None in words)
 
@@ -319,7 +319,7 @@ def drop_repeats(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     return table if len(first) == len(table) else table.take(pa.array(np.sort(first.to_numpy())))
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
+def _build_read_error(path: Path, error: Exception) -> DataError:
     if isinstance(error, FileNotFoundError):
         return DataError(f"{path} is missing; restore it or leave the case out")
     return DataError(f"{path} cannot be read ({first_line(error)}); restore it or leave the case out")

@@ -123,7 +123,7 @@ class ForeignEpisode:
         Fields of the label without `episode` and the windows. A case with a fault needs `fault`, `targets`,
         `root_causes` and `inject_start`. `verdict` defaults to "none" without a fault and "unknown" with a fault; use
         "manifest" only if the source confirms it. Each root cause is a mapping with `kind`, `name`, `service`,
-        `accepted` (services that count as right) and optionally `metric`; `build_cause` makes one.
+        `accepted` (services that count as correct) and optionally `metric`; `build_cause` builds one.
     source_intervals_s : Mapping
         Sampling interval of each table that has one, in seconds.
     reference_moved_ns : int
@@ -178,7 +178,7 @@ class ForeignChunk:
 class ForeignRecording:
     """A foreign case with many incidents, or longer than an episode; it becomes a recording.
 
-    Fields with the names of `ForeignEpisode` have the same meaning. Times are UTC nanoseconds.
+    Fields named as in `ForeignEpisode` have the same meaning. Times are UTC nanoseconds.
 
     Attributes
     ----------
@@ -228,7 +228,7 @@ class ImportFormat(Protocol):
     `faultset dataset doctor` uses it to describe what unrecognised data lacks."""
 
     def recognises(self, path: Path) -> bool:
-        """Return whether a folder or file has this format, by default if nothing of the layout is missing.
+        """Return whether a folder or file has this format, by default if nothing in the layout is missing.
 
         Must not raise and should read little.
         """
@@ -279,12 +279,12 @@ def build_gauge_roles(source: str, rows: Iterable[tuple[str, str, str, str, str]
 
 
 def choose_input(cases: Sequence[Case], name: str | None, title: str) -> Sequence[Case]:
-    """Return the cases with the named file as first candidate, if they have it.
+    """Return the cases with the named file as the first candidate, if they have it.
 
     Parameters
     ----------
     name
-        Name of a file; None keeps the format's preference.
+        Name of a file; if None, the format's preference is kept.
     title
         Name of the format in errors.
 

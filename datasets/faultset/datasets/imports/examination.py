@@ -144,7 +144,7 @@ def _telemetry_issues(importer: ImportFormat, cases: Sequence[Case], progress: P
     for case in cases:
         try:
             with reading(importer, case.key):
-                gap = _common_gap(importer.load(case))
+                gap = _describe_common_gap(importer.load(case))
         except DataError as error:
             yield DataIssue("error", case.key, str(error), "The case cannot be imported.")
         else:
@@ -158,7 +158,7 @@ def _telemetry_issues(importer: ImportFormat, cases: Sequence[Case], progress: P
         yield DataIssue("warning", location, problem, "The gap is kept and does not count as a sign of a fault.")
 
 
-def _common_gap(foreign: ForeignEpisode | ForeignRecording) -> str | None:
+def _describe_common_gap(foreign: ForeignEpisode | ForeignRecording) -> str | None:
     """Describe the longest gap of a case; raise DataError if all tables are empty."""
     if isinstance(foreign, ForeignRecording):
         chunks = foreign.chunks()
@@ -169,7 +169,7 @@ def _common_gap(foreign: ForeignEpisode | ForeignRecording) -> str | None:
         bounds += [chunk.start_ns, chunk.end_ns]
         for table, batches in chunk.tables.items():
             if table == "metrics":
-                times += [_times(piece, table) for piece in batches()]
+                times += [_read_times(piece, table) for piece in batches()]
             else:
                 has_others = has_others or any(map(len, batches()))
     all_times = np.concatenate(times)
@@ -179,7 +179,7 @@ def _common_gap(foreign: ForeignEpisode | ForeignRecording) -> str | None:
     return None if gap is None else str(gap)
 
 
-def _times(piece: pa.RecordBatch | pa.Table, table: str) -> np.ndarray:
+def _read_times(piece: pa.RecordBatch | pa.Table, table: str) -> np.ndarray:
     # A table accepts chunked and plain columns alike.
     return pa.table({"time": piece[time_column(table)]})["time"].cast(pa.int64()).unique().to_numpy()
 

@@ -41,15 +41,15 @@ class ImportCost:
     """Size and estimated cost of an import."""
 
     cases: int
-    """Cases of the source."""
+    """Number of cases in the source."""
     waiting: int
-    """Cases not yet imported."""
+    """Number of cases not yet imported."""
     faulty: int
-    """Cases known to have a fault."""
+    """Number of cases known to have a fault."""
     healthy: int
-    """Cases known to have no fault."""
+    """Number of cases known to have no fault."""
     workers: int
-    """Cases imported at once."""
+    """Number of cases imported concurrently."""
     seconds: float
     """Estimated time of the import."""
     disk_bytes: int
@@ -160,7 +160,8 @@ def import_dataset(
         Name of the file to read, for cases with alternative input files; by default the file that the programs of the
         source read.
     progress
-        Called with the number of finished cases and the total; the last case counts once the version is created.
+        Called with the number of finished cases and the total; the last case is counted when the version has been
+        created.
     announce
         Called with the estimated cost after the first cases, unless all cases were imported before.
     source
@@ -197,7 +198,7 @@ def import_dataset(
         steps.add(len(cases) - max(1, len(waiting)))
         left_out, summaries = _write_cases(name, cases, waiting, out, workers, steps, announce)
         if left_out and (not skip_bad or len(left_out) == len(cases)):
-            raise _failed_cases(left_out, len(cases))
+            raise _build_failure(left_out, len(cases))
         version, is_new = _create_version(importer, source, out, cases, left_out, summaries)
         steps.add()
     return ImportResult(
@@ -222,7 +223,7 @@ def _write_cases(
     """Import the waiting cases; return failed cases with their reasons, and the summaries of new episodes."""
     left_out: dict[str, str] = {}
     summaries: dict[str, EpisodeSummary] = {}
-    counted = 0
+    reported_steps = 0
     for number, imported in enumerate(import_cases(name, waiting, out, workers), start=1):
         key, outcome = imported.case.key, imported.outcome
         if isinstance(outcome, str):
@@ -238,8 +239,8 @@ def _write_cases(
         if announce is None or number == len(waiting):
             # Show progress after the estimate, and keep the last step for the version.
             finished = min(number, len(waiting) - 1)
-            steps.add(finished - counted)
-            counted = finished
+            steps.add(finished - reported_steps)
+            reported_steps = finished
     return left_out, summaries
 
 
@@ -247,7 +248,7 @@ def _is_typical(imported: ImportedCase) -> bool:
     return not imported.was_first or imported.seconds > _LONG_CASE_S
 
 
-def _failed_cases(left_out: Mapping[str, str], cases: int) -> DataError:
+def _build_failure(left_out: Mapping[str, str], cases: int) -> DataError:
     first = next(iter(left_out.values()))
     remedy = "repair them and run again"
     if len(left_out) < cases:
@@ -287,10 +288,10 @@ def _record_source(importer: ImportFormat, source: ImportSource, out: Path, case
         for other in sorted(folder.glob("*.json")):
             record = read_document(other, ImportRecord, limit_bytes=_RECORD_BYTES, below=out)
             for episode in sorted(cases.keys() & record.cases.keys()):
-                former = record.path if other.stem != name else record.inputs.get(episode)
-                if former not in (None, inputs.get(episode)):
+                earlier_source = record.path if other.stem != name else record.inputs.get(episode)
+                if earlier_source not in (None, inputs.get(episode)):
                     raise DataError(
-                        f"case {cases[episode].key} was imported into {out} from {former}; "
+                        f"case {cases[episode].key} was imported into {out} from {earlier_source}; "
                         "choose another folder for this import"
                     )
         keys = {episode: case.key for episode, case in cases.items()}

@@ -33,7 +33,7 @@ def find_formats(path: Path) -> list[ImportFormat]:
 
 
 def is_recognised(importer: ImportFormat, path: Path) -> bool:
-    """Return whether a format recognises a path; an error counts as no."""
+    """Return whether a format recognises a path; False if it raises an error."""
     try:
         return importer.recognises(path)
     except Exception:
@@ -43,7 +43,7 @@ def is_recognised(importer: ImportFormat, path: Path) -> bool:
 
 @contextmanager
 def reading(importer: ImportFormat, origin: str) -> Iterator[None]:
-    """Translate unexpected errors of a format into a DataError that names the origin."""
+    """Translate unexpected errors raised by a format into a DataError that names the origin."""
     try:
         yield
     except FaultsetError:
@@ -65,9 +65,9 @@ def describe_nearest(path: Path) -> str:
     share, missing = 0.0, list[str]()
     for importer in load_plugins(GROUP, _build).values():
         absent = list_missing(importer.layout, names)
-        matched = 1 - len(absent) / max(1, len(importer.layout))
-        if matched > share:
-            nearest, share, missing = importer, matched, absent
+        matched_share = 1 - len(absent) / max(1, len(importer.layout))
+        if matched_share > share:
+            nearest, share, missing = importer, matched_share, absent
     if nearest is None:
         return ""
     present = " and ".join(item for item, _ in nearest.layout if item not in missing)
@@ -79,5 +79,7 @@ def _build(name: str, plugin: Any) -> ImportFormat:
     require_class(plugin, "layout", "recognises", "cases", "load")
     importer: ImportFormat = plugin()
     if importer.name != name:
-        raise UsageError(f'its attribute `name` is "{importer.name}", but it must be its entry point "{name}"')
+        raise UsageError(
+            f'its attribute `name` is "{importer.name}", but must be the name of its entry point, "{name}"'
+        )
     return importer

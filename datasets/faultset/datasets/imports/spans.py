@@ -54,7 +54,7 @@ def infer_kinds_and_peers(
     callers = np.flatnonzero(crosses & (owner >= 0))
     peer[parent[callers]] = owner[callers]
     kind = np.where(crosses | is_root, 2, np.where(peer >= 0, 1, 0)).astype(np.int32)
-    # A server that calls without a client span stays a server; its child shows the call.
+    # A server that calls without a client span remains a server; its child shows the call.
     peer[kind == 2] = -1
     words = [*column.dictionary.to_pylist(), None]
     return encode_codes(_KINDS, kind), encode_codes(words, np.where(peer < 0, len(words) - 1, peer).astype(np.int32))

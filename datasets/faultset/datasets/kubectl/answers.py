@@ -78,7 +78,8 @@ _MIN_REPEATS = 3
 
 
 def format_folded_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, repeats_once: bool = False) -> str:
-    r"""Return rows in kubectl's columns; cells with several lines are joined, and long ones cut at 400 characters.
+    r"""Return rows in kubectl's columns; cells with several lines are joined, and long ones truncated to 400
+    characters.
 
     Parameters
     ----------

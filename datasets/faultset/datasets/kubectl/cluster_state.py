@@ -112,5 +112,6 @@ class ClusterState(Protocol):
         ...
 
     def usage(self, pods: Sequence[str] | None) -> list[Usage]:
-        """Return the use of the containers of pods, by default of all pods; pods without samples are left out."""
+        """Return the CPU and memory use of the containers of pods, by default of all pods; pods without samples are
+        left out."""
         ...

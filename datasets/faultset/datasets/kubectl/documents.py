@@ -18,7 +18,7 @@ _STEP = re.compile(
     r"""|\[\?\(\s*@(?P<path>[\w.\-\[\]]+)\s*(?P<sign>==|!=)\s*(?P<value>"[^"]*"|'[^']*'|[\w.-]+)\s*\)\]"""
 )
 _MAX_VALUES = 100_000
-_MAX_TEMPLATE = 4000
+_MAX_TEMPLATE_LENGTH = 4000
 
 Piece = tuple[str | None, str | None]
 """An expression in braces, or text between expressions."""
@@ -38,8 +38,8 @@ def select(value: Any, path: str) -> list[Any]:
     >>> select({"items": [{"name": "a"}, {"name": "b"}]}, ".items[*].name")
     ['a', 'b']
     """
-    if len(path) > _MAX_TEMPLATE:
-        raise CommandError(f"a path must have at most {_MAX_TEMPLATE:,} characters, but has {len(path):,}")
+    if len(path) > _MAX_TEMPLATE_LENGTH:
+        raise CommandError(f"a path must have at most {_MAX_TEMPLATE_LENGTH:,} characters, but has {len(path):,}")
     text = path.strip().removeprefix("$").removeprefix("@")
     if text and text[0] not in ".[":
         text = "." + text
@@ -114,8 +114,10 @@ def render_template(template: str, value: Any, *, strict: bool = False) -> str:
     >>> render_template('{range .items[*]}{.name}{"\\\\n"}{end}', {"items": [{"name": "a"}, {"name": "b"}]})
     'a\\nb\\n'
     """
-    if len(template) > _MAX_TEMPLATE:
-        raise CommandError(f"a template must have at most {_MAX_TEMPLATE:,} characters, but has {len(template):,}")
+    if len(template) > _MAX_TEMPLATE_LENGTH:
+        raise CommandError(
+            f"a template must have at most {_MAX_TEMPLATE_LENGTH:,} characters, but has {len(template):,}"
+        )
     if "{" not in template:
         template = "{" + template + "}"
     if _PIECE.sub("", template):
@@ -192,9 +194,9 @@ def document(objects: Sequence[Mapping[str, Any]], output: str, *, single: bool,
     output
         Value of `-o` with its template.
     single
-        Whether the request names a single object, which is then printed without a List around it.
+        Whether the request names one object, which is then printed without a List around it.
     unknown
-        Placeholder for missing fields in `custom-columns`. With None, missing fields are `<none>` in custom columns and
+        Placeholder for missing fields in `custom-columns`. If None, missing fields are `<none>` in custom columns and
         empty in templates, as in kubectl.
 
     Raises

@@ -54,7 +54,7 @@ def _grep(lines: list[str], arguments: Sequence[str], *, extended: bool = False,
         if word in ("-e", "--regexp") and remaining:
             patterns.append(remaining.pop(0))
         elif word[:2] in ("-A", "-B", "-C", "-m"):
-            value = _whole_number(word[2:] or (remaining.pop(0) if remaining else ""), "grep")
+            value = _parse_whole_number(word[2:] or (remaining.pop(0) if remaining else ""), "grep")
             if word[1] == "m":
                 limit = value
             for side in ("A", "B") if word[1] == "C" else (word[1],):
@@ -73,7 +73,7 @@ def _grep(lines: list[str], arguments: Sequence[str], *, extended: bool = False,
             raise CommandError("grep reads the pipe and takes no files; leave them out")
     if not patterns:
         raise CommandError("grep needs a pattern")
-    matches = _matches(lines, patterns, switches)
+    matches = _match_lines(lines, patterns, switches)
     hits = [i for i, is_match in enumerate(matches) if is_match != ("v" in switches)][:limit]
     if "c" in switches:
         return [str(len(hits))]
@@ -81,7 +81,7 @@ def _grep(lines: list[str], arguments: Sequence[str], *, extended: bool = False,
     return [f"{i + 1}:{lines[i]}" if "n" in switches else lines[i] for i in shown]
 
 
-def _matches(lines: list[str], patterns: list[str], switches: set[str]) -> list[bool]:
+def _match_lines(lines: list[str], patterns: list[str], switches: set[str]) -> list[bool]:
     if "F" in switches:
         expressions = [re.escape(pattern) for pattern in patterns]
     else:
@@ -121,13 +121,13 @@ def _to_extended(basic: str) -> str:
     return "".join(out)
 
 
-def _whole_number(text: str, name: str) -> int:
+def _parse_whole_number(text: str, name: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,9}", text, re.ASCII):
         raise CommandError(f"{name} needs a whole number, got {text[:40]!r}")
     return abs(int(text))
 
 
-def _count(arguments: Sequence[str], name: str) -> tuple[int, str]:
+def _read_count(arguments: Sequence[str], name: str) -> tuple[int, str]:
     """Return the number of lines for head and tail, and the sign before it."""
     words = [word for word in arguments if word not in ("-q", "--quiet")]
     text = ""
@@ -139,16 +139,16 @@ def _count(arguments: Sequence[str], name: str) -> tuple[int, str]:
         text = words[0][1:] if words[0][0] == "-" else words[0]
     elif words:
         raise CommandError(f"{name} supports only a number of lines, as in {name} -n 20")
-    return (_whole_number(text, name), text.rstrip("0123456789")) if text else (10, "")
+    return (_parse_whole_number(text, name), text.rstrip("0123456789")) if text else (10, "")
 
 
 def _head(lines: list[str], arguments: Sequence[str]) -> list[str]:
-    count, sign = _count(arguments, "head")
+    count, sign = _read_count(arguments, "head")
     return lines[: max(0, len(lines) - count)] if sign == "-" else lines[:count]
 
 
 def _tail(lines: list[str], arguments: Sequence[str]) -> list[str]:
-    count, sign = _count(arguments, "tail")
+    count, sign = _read_count(arguments, "tail")
     if sign == "+":
         return lines[max(0, count - 1) :]
     return lines[-count:] if count else []

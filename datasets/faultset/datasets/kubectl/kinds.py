@@ -173,7 +173,7 @@ CATEGORY_ALL = (
     "Pod", "Service", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet", "HorizontalPodAutoscaler", "CronJob",
     "Job",
 )  # fmt: skip
-"""Kinds of `kubectl get all` in order."""
+"""Kinds that `kubectl get all` lists, in order."""
 
 
 def object_kind(name: str) -> ObjectKind | None:
@@ -214,7 +214,7 @@ def type_name(kind: str) -> str:
 
 
 def full_name(kind: str, name: str) -> str:
-    """Return the name of an object in kubectl's answers.
+    """Return the name of an object in kubectl's output.
 
     >>> full_name("Deployment", "geo")
     'deployment.apps/geo'

@@ -66,7 +66,7 @@ _EVENT_FIELDS = {
 
 
 def answer_line(text: str, carry_out: Callable[[list[str], bool], ToolAnswer]) -> ToolAnswer:
-    """Answer a command line and filter the answer; never raises.
+    """Answer a command line and filter the answer; never raise.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def _get(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
         return answer_empty(f"the namespace {state.namespace} has no such {plural}")
     output = command.flags.get("--output", "")
     if output in ("", "wide"):
-        rows = {kind: [_row(state, body) for body in bodies] for kind, bodies in by_kind.items()}
+        rows = {kind: [_build_row(state, body) for body in bodies] for kind, bodies in by_kind.items()}
         return answer_ok(
             object_tables(
                 rows,
@@ -208,7 +208,7 @@ def _get(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     return answer_ok(f"{RECORDED_ONLY}\n{text}" if state.is_partial and form == "yaml" else text)
 
 
-def _row(state: ClusterState, body: Object) -> Cells:
+def _build_row(state: ClusterState, body: Object) -> Cells:
     return object_cells(body) | {"AGE": age(_age_s(state, body))} | state.cells(body)
 
 
@@ -275,8 +275,8 @@ def _events(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
             raise CommandError("--for needs a kind and a name, as in --for pod/NAME")
         events = [event for event in events if (event["kind"], event["name"]) == (canonical_kind(kind), name)]
     if not events:
-        since = " since the start of the recording" if state.is_partial else ""
-        return answer_empty(f"no such event in the namespace {state.namespace}{since}")
+        period = " since the start of the recording" if state.is_partial else ""
+        return answer_empty(f"no such event in the namespace {state.namespace}{period}")
     header, rows = list(COLUMNS), [event_cells(event, state.now_ns) for event in events]
     if "--all-namespaces" in command.flags:
         header, rows = ["NAMESPACE", *header], [[state.namespace, *row] for row in rows]
@@ -333,7 +333,7 @@ def _lines_of_pod(state: ClusterState, command: KubectlCommand, pod: str) -> lis
         if container not in names:
             raise NegativeAnswer(answer_absent(f"container of pod {pod}", container, names))
         lines = [line for line in lines if line.container == container]
-    start_ns, end_ns = _window(state, pod, previous="--previous" in flags)
+    start_ns, end_ns = _find_run(state, pod, previous="--previous" in flags)
     if "--since" in flags:
         start_ns = max(start_ns, state.now_ns - round(min(flags["--since"], 1e9) * SECOND_NS))
     elif "--since-time" in flags:
@@ -350,7 +350,7 @@ def _lines_of_pod(state: ClusterState, command: KubectlCommand, pod: str) -> lis
     ]
 
 
-def _window(state: ClusterState, pod: str, *, previous: bool) -> tuple[int, int]:
+def _find_run(state: ClusterState, pod: str, *, previous: bool) -> tuple[int, int]:
     """Return the start and end of the current run of a pod's containers, or of the previous run."""
     restarts, starts_ns = state.runs(pod)
     end_ns = state.now_ns + 1
@@ -436,7 +436,7 @@ def _config(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     return answer_refused("kubectl config supports only view, current-context and get-contexts")
 
 
-def _instant(text: str) -> int:
+def _parse_since_time(text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
         time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
@@ -455,7 +455,8 @@ _VALUED = (
     "request-timeout chunk-size for types max-log-requests pod-running-timeout api-group verbs revision timeout"
 )
 _CONVERTERS: dict[str, Callable[[str], Any]] = {
-    "output": check_format, "tail": whole_number("--tail", -1), "since": duration_s("--since"), "since-time": _instant,
+    "output": check_format, "tail": whole_number("--tail", -1), "since": duration_s("--since"),
+    "since-time": _parse_since_time,
 }  # fmt: skip
 _SHORT = {
     "namespace": "n", "all-namespaces": "A", "output": "o", "selector": "l", "watch": "w", "container": "c",

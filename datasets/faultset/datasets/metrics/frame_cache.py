@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REVISION = 4
-"""Increment it when `wide_frame` returns different numbers."""
+"""Increment this when `wide_frame` returns different numbers."""
 MIN_CACHED_BYTES = 1 << 20
 """Frames of smaller metrics files are not cached, because computing them is as fast as reading them."""
 
@@ -55,10 +55,10 @@ def cached_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.Dat
     make
         Function that computes the frame.
     """
-    path = _path(episode, facts)
+    path = _build_path(episode, facts)
     if path is None or not (episode.parent.parent / "versions").is_dir():
         return make()
-    frame = _read(path, facts)
+    frame = _read_frame(path, facts)
     if frame is None:
         frame = make()
         _store_frame(path, frame)
@@ -67,12 +67,12 @@ def cached_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.Dat
 
 def cache_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataFrame]) -> None:
     """Compute and cache a frame of an episode that was just written."""
-    path = _path(episode, facts)
+    path = _build_path(episode, facts)
     if path is not None:
         _store_frame(path, make())
 
 
-def _path(episode: Path, facts: dict[str, Any]) -> Path | None:
+def _build_path(episode: Path, facts: dict[str, Any]) -> Path | None:
     """Return the cache file of a frame, or None if the metrics are missing or too small."""
     try:
         stamp = FileStamp.of(episode / table_file("metrics"), episode)
@@ -85,7 +85,7 @@ def _path(episode: Path, facts: dict[str, Any]) -> Path | None:
     return cached_path(episode.parent.parent, name)
 
 
-def _read(path: Path, facts: dict[str, Any]) -> pd.DataFrame | None:
+def _read_frame(path: Path, facts: dict[str, Any]) -> pd.DataFrame | None:
     import pandas as pd
 
     try:

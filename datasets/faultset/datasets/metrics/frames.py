@@ -139,10 +139,10 @@ def _divide_sums(series: Series, rates: Array, filled: Array, sums: list[int], c
     labels = [series.identity[name] for name in ("pod", "container", "labels")]
     count_of = {tuple(words[row] for words in labels): row for row in counts}
     pairs = [(row, count_of.get(tuple(words[row] for words in labels))) for row in sums]
-    both = np.array([pair for pair in pairs if pair[1] is not None], dtype=np.intp).reshape(-1, 2).T
-    first, second = np.isnan(rates[both])
+    row_pairs = np.array([pair for pair in pairs if pair[1] is not None], dtype=np.intp).reshape(-1, 2).T
+    first, second = np.isnan(rates[row_pairs])
     sampled: Array = ~(first | second)
-    observed, times = filled[both]
+    observed, times = filled[row_pairs]
     if (first != second).any():
         observed, times = _average_gaps(observed, sampled), _average_gaps(times, sampled)
     total, rate = (_combine(np.where(sampled, values, np.nan), values, "sum") for values in (observed, times))
@@ -163,7 +163,7 @@ def _average_gaps(values: Array, sampled: Array) -> Array:
 def _find_sampled_steps(sampled: Array, side: Literal["last", "next"]) -> Array:
     """Return, for each step, the nearest step with a sample: at or before it ("last"), or at or after it ("next").
 
-    The result is -1 without such a step.
+    The result is -1 if no such step exists.
     """
     steps = np.arange(sampled.shape[1])
     if side == "last":
@@ -288,7 +288,7 @@ def _assign_steps(times_ns: Array, starts: Array, start_ns: int, step_ns: int, s
     sine = np.add.reduceat(np.sin(angle), starts) / lengths
     phase = np.arctan2(sine, cosine) / (2 * np.pi) % 1.0
     nominal = np.round(position - np.repeat(phase, lengths))
-    # If samples are at the edges of steps, the side with most samples decides.
+    # If samples are at the edges of steps, the side with the most samples decides.
     side = np.round(np.add.reduceat(plain - nominal, starts) / lengths)
     steady = np.repeat(np.hypot(sine, cosine) > 0.8, lengths)
     step = np.clip(np.where(steady, nominal + np.repeat(side, lengths), plain), 0, steps - 1).astype(np.int64)

@@ -177,7 +177,7 @@ def builtin_catalogue() -> Catalogue:
 
 
 def catalogue_with(rows: Iterable[Mapping[str, str]]) -> Catalogue:
-    """Return the built-in catalogue with `rows` before its rows; equal rows return the same object."""
+    """Return the built-in catalogue with `rows` before its rows; the same rows return the same object."""
     return _catalogue_with(tuple(tuple(row.items()) for row in rows))
 
 

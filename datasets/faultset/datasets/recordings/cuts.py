@@ -27,14 +27,14 @@ from faultset.datasets.view_ends import select_available_rows
 from faultset.datasets.views import EpisodeView
 
 REVISION = 1
-"""Increment it when cuts of the same recording change."""
+"""Increment this when cuts of the same recording change."""
 ONSET_SPREAD = 0.2
-"""Largest deviation of the time before the onset from its mean, as a share of the mean."""
+"""Maximum deviation of the time before the onset from its mean, as a share of the mean."""
 REFERENCE_SHARE = 0.8
 """Length of the reference, as a share of the mean time before the onset."""
 PROFILE = "cut"
 """Profile of cut episodes."""
-_SHORTEST_S = 1.0
+_MIN_LENGTH_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +46,9 @@ class CutLengths:
 
     def __post_init__(self) -> None:
         for name in ("before_s", "after_s"):
-            if not getattr(self, name) >= _SHORTEST_S:
+            if not getattr(self, name) >= _MIN_LENGTH_S:
                 raise UsageError(
-                    f"{name} must be at least {_SHORTEST_S:g} s, got {getattr(self, name)!r}; give a longer time"
+                    f"{name} must be at least {_MIN_LENGTH_S:g} s, got {getattr(self, name)!r}; give a longer time"
                 )
 
     @property
@@ -71,7 +71,7 @@ class Cut:
     incident: Incident | None = None
 
     def episode_id(self, recording: str) -> str:
-        """Return the opaque id of the episode, the same for equal cuts."""
+        """Return the opaque id of the episode, which is the same for identical cuts."""
         text = f"{recording}\0{self.start_ns}\0{self.end_ns}\0{self.reference_end_ns}"
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -98,7 +98,7 @@ def write_cuts(
     from faultset.core.locks import new_folder  # imports psutil, which reading does not need
 
     views = [view for view, _ in recordings]
-    key = _key(views, lengths, healthy, hashes)
+    key = _compute_key(views, lengths, healthy, hashes)
     folder = (cached_path(views[0].folder.parent.parent, f"cuts-{key}") if out is None else Path(out)).absolute()
     if out is None and folder.is_dir() and any(folder.iterdir()):
         return folder
@@ -122,7 +122,9 @@ def write_cuts(
     return folder
 
 
-def _key(views: Sequence[RecordingView], lengths: CutLengths, healthy: int | None, hashes: Sequence[str]) -> str:
+def _compute_key(
+    views: Sequence[RecordingView], lengths: CutLengths, healthy: int | None, hashes: Sequence[str]
+) -> str:
     chunks = [[view.recording, *map(asdict, view.chunks)] for view in views]
     identity = json.dumps([REVISION, chunks, [*hashes], asdict(lengths), healthy], sort_keys=True)
     return hashlib.sha256(identity.encode()).hexdigest()[:16]
@@ -217,7 +219,7 @@ def write_cut(view: RecordingView, truth: RecordingTruth, cut: Cut, root: Path) 
             for row in truth.rows("evidence")
             if row["incident"] == cut.incident.incident
         ]
-    return _write(view, cut, root, label_of_cut(view, cut), evidence)
+    return _write_episode(view, cut, root, label_of_cut(view, cut), evidence)
 
 
 def cut_view(
@@ -230,7 +232,7 @@ def cut_view(
     root
         Folder of the dataset that gets the episode, for instance a temporary folder.
     start_ns, end_ns, reference_end_ns
-        Half-open window, and the end of the part that is taken to be healthy; UTC nanoseconds. The view contains only
+        Half-open window, and the end of the part that is assumed to be healthy; UTC nanoseconds. The view contains only
         data that was available at `end_ns`.
     episode
         Id of the episode; derived from the window by default.
@@ -246,10 +248,10 @@ def cut_view(
         )
     cut = Cut(start_ns=start_ns, end_ns=end_ns, reference_end_ns=reference_end_ns)
     label = label_of_cut(view, cut) | {"no_fault_kind": UNLABELLED, "verdict": "unknown"}
-    return EpisodeView(_write(view, cut, root, label, (), episode))
+    return EpisodeView(_write_episode(view, cut, root, label, (), episode))
 
 
-def _write(
+def _write_episode(
     view: RecordingView,
     cut: Cut,
     root: Path,

@@ -25,7 +25,7 @@ Problem = tuple[str, str, str]
 
 
 def recording_problems(folder: Path, recording: str, numbers: list[int] | None = None) -> Iterator[Problem]:
-    """Yield the problems of the content of a recording.
+    """Yield the problems with the content of a recording.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def recording_problems(folder: Path, recording: str, numbers: list[int] | None =
 
 
 def chunk_problems(folder: Path, context: RecordingContext, chunk: Chunk) -> Iterator[Problem]:
-    """Yield the problems of the tables of a chunk."""
+    """Yield the problems with the tables of a chunk."""
     episode_context = chunk_context(context, chunk)
     for table in context.tables:
         path = f"{chunk.folder}/{table_file(table)}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pc: Any = arrow_compute
 # type checkers do not see its functions, which are created at import
-_STEPS_BEFORE = 10
+_MARGIN_STEPS = 10
 """Number of sampling steps to read before a window, so that its first rates have a previous sample."""
 
 
@@ -155,7 +155,7 @@ class RecordingView:
         for chunk in self._chunks_in(start_ns, end_ns):
             read = chosen if time in chosen else [*chosen, time]
             rows = read_columns(self.folder / chunk.folder, name, schema, read, filters)
-            pieces.append(_between(rows, time, start_ns, end_ns).select(chosen))
+            pieces.append(_filter_between(rows, time, start_ns, end_ns).select(chosen))
         return pa.concat_tables(pieces).unify_dictionaries()
 
     def stream(
@@ -194,14 +194,14 @@ class RecordingView:
             last_of_segment = not self._continues(chunk)
             while position < last_ns and (position + step_ns <= last_ns or last_of_segment or last_ns == end_ns):
                 until = min(position + step_ns, end_ns)
-                taken, pending = _take(pending, until)
-                yield TimeSlice(start_ns=position, end_ns=until, tables=taken)
+                available, pending = _split_available(pending, until)
+                yield TimeSlice(start_ns=position, end_ns=until, tables=available)
                 position += step_ns
             if last_of_segment:
                 pending = {}
 
     def _continues(self, chunk: Chunk) -> bool:
-        """Return whether the segment of a chunk goes on after it."""
+        """Return whether the segment of a chunk continues after it."""
         return any(other.segment == chunk.segment and other.number > chunk.number for other in self.chunks)
 
     def _read_with_times(self, name: str, chunk: Chunk, start_ns: int, end_ns: int) -> pa.Table:
@@ -209,7 +209,7 @@ class RecordingView:
         schema = schema_of(name, self.context.tables)
         time = time_column(name)
         rows = read_columns(self.folder / chunk.folder, name, schema, None)
-        rows = _between(rows, time, start_ns, end_ns)
+        rows = _filter_between(rows, time, start_ns, end_ns)
         times = rows[time].cast(pa.int64())
         if name in _DURATIONS:
             times = pc.add(times, pc.fill_null(rows[_DURATIONS[name]], 0))
@@ -239,7 +239,7 @@ class RecordingView:
         -------
         pandas.DataFrame
             [T, D] one row per step, indexed by the start of the step in UTC; one column per (service, metric); NaN
-            without a sample. Steps between segments are left out.
+            where a step has no sample. Steps between segments are left out.
         """
         import pandas as pd
 
@@ -263,7 +263,7 @@ class RecordingView:
         start_ns, end_ns = self.bounds(start, end)
         chosen, catalogue = (None if roles is None else parse_roles(roles)), self.catalogue
         seconds = step_seconds(step_s)
-        margin_ns = round(_STEPS_BEFORE * self.context.sampling_step_s * SECOND_NS)
+        margin_ns = round(_MARGIN_STEPS * self.context.sampling_step_s * SECOND_NS)
         for first_ns, last_ns in self._blocks(start_ns, end_ns, round(seconds * SECOND_NS)):
             samples = self._samples(first_ns - margin_ns, last_ns, chosen, catalogue)
             frame = wide_frame(samples, first_ns, last_ns, seconds, catalogue=catalogue)
@@ -285,7 +285,7 @@ class RecordingView:
     def _samples(self, start_ns: int, end_ns: int, roles: frozenset[str] | None, catalogue: Catalogue) -> pa.Table:
         segment = next(chunk.segment for chunk in reversed(self.chunks) if chunk.start_ns < end_ns)
         pieces = [
-            _between(read_samples(self.folder / chunk.folder, roles, catalogue), "time", start_ns, end_ns)
+            _filter_between(read_samples(self.folder / chunk.folder, roles, catalogue), "time", start_ns, end_ns)
             for chunk in self._chunks_in(start_ns, end_ns)
             if chunk.segment == segment
         ]
@@ -311,18 +311,18 @@ _DURATIONS = {"spans": "duration_ns", "requests": "latency_ns"}
 """Table whose rows become available after a duration -> column of the duration."""
 
 
-def _between(rows: pa.Table, column: str, start_ns: int, end_ns: int) -> pa.Table:
+def _filter_between(rows: pa.Table, column: str, start_ns: int, end_ns: int) -> pa.Table:
     times = rows[column].cast(pa.int64()).to_numpy()
     if not len(times) or (times.min() >= start_ns and times.max() < end_ns):
         return rows
     return rows.filter(pa.array((times >= start_ns) & (times < end_ns)))
 
 
-def _take(pending: Mapping[str, pa.Table], end_ns: int) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
+def _split_available(pending: Mapping[str, pa.Table], end_ns: int) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
     """Divide sorted rows into those available before a time, without the column `_AVAILABLE`, and the rest."""
-    taken, rest = {}, {}
+    available, rest = {}, {}
     for name, table in pending.items():
         count = int(np.searchsorted(table[_AVAILABLE].to_numpy(), end_ns))
-        taken[name] = table.slice(0, count).drop_columns([_AVAILABLE])
+        available[name] = table.slice(0, count).drop_columns([_AVAILABLE])
         rest[name] = table.slice(count)
-    return taken, rest
+    return available, rest

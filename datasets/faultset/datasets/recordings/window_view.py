@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class WindowView(EpisodeView):
     """The telemetry of a stretch of a recording that was available at the end of the stretch.
 
-    Tables that were read stay in memory. `faultset.datasets.recordings.cuts.cut_view` writes files instead, for methods
-    in other processes.
+    Tables that were read are kept in memory. `faultset.datasets.recordings.cuts.cut_view` writes files instead, for
+    methods in other processes.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class WindowView(EpisodeView):
     stretch
         Half-open window in one segment.
     reference_end_ns
-        End of the part that is taken to be healthy; by default the end of the window.
+        End of the part that is assumed to be healthy; by default the end of the window.
     """
 
     def __init__(self, recording: RecordingView, stretch: Stretch, reference_end_ns: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Read datasets from the file systems of fsspec."""
+"""Read datasets from the file systems that fsspec supports."""
 
 from __future__ import annotations
 
@@ -99,14 +99,15 @@ def list_existing_versions(url: str) -> list[str]:
     except Exception as error:
         # File systems raise the errors of their libraries.
         raise PlatformError(
-            f"{url} cannot be listed ({_reason(error)}); check the address and its permissions, or name the version "
-            "with --version"
+            f"{url} cannot be listed ({_describe_error(error)}); check the address and its permissions, "
+            "or name the version with --version"
         ) from error
     return sorted_versions(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
 
 def read_remote_version(url: str, version: str | None) -> tuple[VersionFile, bytes]:
-    """Return a version file at a URL, parsed and as bytes; the default is the newest, which needs a listing."""
+    """Return a version file at a URL, parsed and as bytes; by default the newest, which requires that the server lists
+    folders."""
     name = version or list_remote_versions(url)[-1]
     text = fetch_version_file(url, name)
     if text is None:
@@ -122,7 +123,7 @@ def fetch_version_file(url: str, version: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except Exception as error:
-        raise _unreadable(url, error) from error
+        raise _build_read_error(url, error) from error
 
 
 def _read(url: str, names: Sequence[str], on_error: str) -> dict[str, Any]:
@@ -131,25 +132,25 @@ def _read(url: str, names: Sequence[str], on_error: str) -> dict[str, Any]:
     try:
         content = system.cat(list(paths), on_error=on_error)
     except Exception as error:
-        raise _unreadable(url, error) from error
+        raise _build_read_error(url, error) from error
     for problem in content.values():
         if isinstance(problem, Exception) and not isinstance(problem, FileNotFoundError):
-            raise _unreadable(url, problem) from problem
+            raise _build_read_error(url, problem) from problem
     # Some file systems add a leading slash or the scheme to paths.
-    return {_name_of(path, paths): data for path, data in content.items()}
+    return {_find_name(path, paths): data for path, data in content.items()}
 
 
-def _name_of(path: str, names: Mapping[str, str]) -> str:
+def _find_name(path: str, names: Mapping[str, str]) -> str:
     if path in names:
         return names[path]
     return next(name for suffix, name in names.items() if path.endswith(suffix.lstrip("/")))
 
 
-def _unreadable(url: str, error: Exception) -> PlatformError:
-    return PlatformError(f"{url} cannot be read ({_reason(error)}); check the address and its permissions")
+def _build_read_error(url: str, error: Exception) -> PlatformError:
+    return PlatformError(f"{url} cannot be read ({_describe_error(error)}); check the address and its permissions")
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:200]}"
 
 
@@ -238,7 +239,7 @@ def list_version_files(location: str) -> list[VersionFile]:
 
 
 def copy_files(url: str, dataset: Dataset, episodes: list[str], names: list[str], mirror: Path) -> None:
-    """Copy files of episodes into a local folder of the same layout and verify them."""
+    """Copy files of episodes into a local folder with the same layout and verify them."""
     checksums = {
         f"{episode}/{name}": record.sha256
         for episode in episodes

@@ -27,7 +27,7 @@ OBJECT_STORES = frozenset({"abfs", "abfss", "adl", "az", "gcs", "gs", "memory", 
 THREADS = 8
 """Maximum number of concurrent copies."""
 _READ_ONLY = ("http", "https")
-_TRIES, _PAUSE_S = 3, 0.5
+_MAX_TRIES, _PAUSE_S = 3, 0.5
 
 
 class RemoteFolder:
@@ -125,7 +125,7 @@ class RemoteFolder:
         """
         path = self._path(name)
         with self.errors("written to"):
-            for remaining in reversed(range(_TRIES)):
+            for remaining in reversed(range(_MAX_TRIES)):
                 existing = self._read(path)
                 if existing is not None:
                     return existing
@@ -204,7 +204,7 @@ class RemoteFolder:
 
 FINISHED = "finished"
 ARRIVING = ".workers"
-_BATCH = 500
+_BATCH_SIZE = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,21 +255,21 @@ class FinishedEpisodes:
         entries = (name.removesuffix(".json") for name in self.folder.entries(FINISHED) if name.endswith(".json"))
         names = [f"{FINISHED}/{episode}.json" for episode in entries if is_episode_id(episode)]
         records: dict[str, FinishedEpisode] = {}
-        for first in range(0, len(names), _BATCH):
-            for name, content in fetch_present(self.folder.url, names[first : first + _BATCH]).items():
+        for first in range(0, len(names), _BATCH_SIZE):
+            for name, content in fetch_present(self.folder.url, names[first : first + _BATCH_SIZE]).items():
                 record = self._read(name, content)
                 records[record.episode] = record
         return records
 
     def add(self, path: Path, episode: str) -> bool:
-        """Copy an episode from a local folder; return False if it is finished already.
+        """Copy an episode from a local folder; return False if it is already finished.
 
         Raises
         ------
         DataError
             The local folder is damaged.
         PlatformError
-            The URL cannot be written to; readers see nothing of the episode.
+            The URL cannot be written to; readers do not see the episode.
         """
         summary = summarize_episode(path)
         record = FinishedEpisode(

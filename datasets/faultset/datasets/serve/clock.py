@@ -22,7 +22,7 @@ class ServedClock:
         Current time in seconds from the start of the view; its end by default.
     live_since_ns
         Time on this machine's clock that corresponds to `now_s`; the served clock then runs, and all time stamps are
-        shifted. With None, the served clock stops at `now_s`, and time stamps are served as recorded.
+        shifted. If None, the served clock stops at `now_s`, and time stamps are served as recorded.
     wall_ns
         Clock of this machine.
 

@@ -20,10 +20,10 @@ from faultset.datasets.serve.telemetry import ServedTelemetry
 from faultset.datasets.views import EpisodeView
 
 HOST = "127.0.0.1"
-_LARGEST_BODY = 1 << 20
-_OPEN_EPISODES = 4
+_MAX_BODY_BYTES = 1 << 20
+_MAX_OPEN_EPISODES = 4
 _PATHS = "this server has paths below /api/v1 (Prometheus), /api (Jaeger) and /loki/api/v1 (Loki)"
-"""Also the answer at the root, which clients request to test the server."""
+"""Also the response at the root, which clients request to test the server."""
 _READY = ("-/ready", "-/healthy", "ready")
 OpenEpisode = Callable[[str], tuple[EpisodeView, ServedClock]]
 """Return the view and clock of an episode, or raise DataError if it does not exist; "" names the only episode."""
@@ -47,7 +47,7 @@ class EpisodeApis:
         )
 
     def answer(self, path: str, parameters: Mapping[str, list[str]]) -> tuple[int, Any]:
-        """Return HTTP status and document, or a text, for a path without a leading slash."""
+        """Return the HTTP status, and a document or text, for a path without a leading slash."""
         for prefix, answer in self._apis:
             if path.startswith(prefix):
                 return answer(path.removeprefix(prefix), parameters)
@@ -69,7 +69,7 @@ def serving_app(open_episode: OpenEpisode, *, is_single: bool) -> web.Applicatio
 
     lock = threading.Lock()  # so that tables are read once, and only one query at a time uses memory
 
-    @lru_cache(maxsize=_OPEN_EPISODES)
+    @lru_cache(maxsize=_MAX_OPEN_EPISODES)
     def apis(episode: str) -> EpisodeApis:
         return EpisodeApis(ServedTelemetry(*open_episode(episode)))
 
@@ -82,7 +82,7 @@ def serving_app(open_episode: OpenEpisode, *, is_single: bool) -> web.Applicatio
             return 404, str(error)
 
     async def handle(request: web.Request) -> web.Response:
-        # Against DNS rebinding: the host name of a foreign page may resolve to this machine.
+        # Prevent DNS rebinding: the host name of a malicious page may resolve to this machine.
         host = request.host.rpartition(":")[0] or request.host
         if host not in (HOST, "localhost"):
             raise web.HTTPForbidden(text=f"the host of the address must be {HOST} or localhost")
@@ -96,7 +96,7 @@ def serving_app(open_episode: OpenEpisode, *, is_single: bool) -> web.Applicatio
         response.enable_compression()
         return response
 
-    app = web.Application(client_max_size=_LARGEST_BODY)
+    app = web.Application(client_max_size=_MAX_BODY_BYTES)
     app.router.add_get("/{path:.*}", handle)
     app.router.add_post("/{path:.*}", handle)
     return app

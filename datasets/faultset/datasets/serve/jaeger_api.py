@@ -1,4 +1,4 @@
-"""Answers of Jaeger's query API about an episode, without I/O."""
+"""Responses of Jaeger's query API about an episode, without I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMESPACE_TAG, POD_TAG = "k8s.namespace.name", "k8s.pod.name"
 _US = 1_000
 _DEFAULT_LIMIT = 20
 _MAX_TRACES = 5_000
-_LARGEST_GRPC_CODE = 99
+_MAX_GRPC_CODE = 99
 Rows = npt.NDArray[np.int64]
 
 
@@ -39,7 +39,7 @@ class JaegerApi:
         self._telemetry = telemetry
 
     def answer(self, resource: str, parameters: Parameters) -> tuple[int, dict[str, Any]]:
-        """Return HTTP status and document for a request.
+        """Return the HTTP status and the document for a request.
 
         Parameters
         ----------
@@ -51,10 +51,10 @@ class JaegerApi:
         try:
             data = self._answer(resource.split("/"), parameters)
         except QueryError as error:
-            return 400, _document(None, [{"code": 400, "msg": str(error)}])
+            return 400, _build_document(None, [{"code": 400, "msg": str(error)}])
         if data is None:
-            return 404, _document(None, [{"code": 404, "msg": f'"{resource}" does not exist'}])
-        return 200, _document(data)
+            return 404, _build_document(None, [{"code": 404, "msg": f'"{resource}" does not exist'}])
+        return 200, _build_document(data)
 
     def _answer(self, words: Sequence[str], parameters: Parameters) -> list[Any] | None:
         match words:
@@ -69,7 +69,7 @@ class JaegerApi:
             case ["traces"]:
                 return self._traces(parameters)
             case ["traces", trace]:
-                return self._build([trace]) or None
+                return self._build_traces([trace]) or None
             case ["dependencies"]:
                 return self._dependencies(parameters)
         return None
@@ -78,7 +78,7 @@ class JaegerApi:
     def _columns(self) -> dict[str, Any]:
         """Columns of the spans as arrays of Python objects or integers."""
         frame = self._telemetry.spans
-        return {name: _plain(frame[name]) for name in frame.columns}
+        return {name: _to_python_values(frame[name]) for name in frame.columns}
 
     @cached_property
     def _trace_rows(self) -> dict[Any, Any]:
@@ -94,26 +94,26 @@ class JaegerApi:
     def _ends_ns(self) -> Rows:
         return self._columns["time"] + self._columns["duration_ns"]
 
-    def _visible(self, rows: Rows) -> Rows:
+    def _filter_visible(self, rows: Rows) -> Rows:
         return rows[self._ends_ns[rows] <= self._telemetry.clock.now_ns]
 
     def _services(self) -> list[str]:
-        return sorted(name for name, rows in self._service_rows.items() if len(self._visible(rows)))
+        return sorted(name for name, rows in self._service_rows.items() if len(self._filter_visible(rows)))
 
     def _operations(self, service: str) -> set[tuple[str, str]]:
-        rows = self._visible(self._service_rows.get(service, np.zeros(0, dtype=np.int64)))
+        rows = self._filter_visible(self._service_rows.get(service, np.zeros(0, dtype=np.int64)))
         return {(self._columns["operation"][row], self._columns["kind"][row]) for row in rows}
 
     def _traces(self, parameters: Parameters) -> list[Any]:
         if parameters.get("traceID"):
-            return self._build(parameters["traceID"])
+            return self._build_traces(parameters["traceID"])
         service = single(parameters, "service")
         end_us = parse_integer(parameters, "end", self._telemetry.clock.now_ns // _US)
         start_us = parse_integer(parameters, "start", self._telemetry.clock.start_ns // _US)
         limit = parse_integer(parameters, "limit", _DEFAULT_LIMIT)
         if not 0 < limit <= _MAX_TRACES:
             raise QueryError(f'"limit" must be from 1 to {_MAX_TRACES}, got {limit}')
-        rows = self._visible(self._service_rows.get(service, np.zeros(0, dtype=np.int64)))
+        rows = self._filter_visible(self._service_rows.get(service, np.zeros(0, dtype=np.int64)))
         starts_us, durations_us = self._columns["time"][rows] // _US, self._columns["duration_ns"][rows] // _US
         chosen = (starts_us >= start_us) & (starts_us <= end_us)
         chosen &= durations_us >= _microseconds(parameters, "minDuration", 0)
@@ -125,19 +125,19 @@ class JaegerApi:
         if tags:
             rows = rows[[self._has_tags(row, tags) for row in rows]]
         newest_first = dict.fromkeys(self._columns["trace_id"][row] for row in rows[::-1])
-        return self._build(list(newest_first)[:limit])
+        return self._build_traces(list(newest_first)[:limit])
 
     def _has_tags(self, row: int, tags: Mapping[str, str]) -> bool:
         present = {tag["key"]: _tag_text(tag["value"]) for tag in [*self._tags(row), *self._process(row)["tags"]]}
         return all(present.get(key) == value for key, value in tags.items())
 
-    def _build(self, traces: Iterable[str]) -> list[dict[str, Any]]:
+    def _build_traces(self, traces: Iterable[str]) -> list[dict[str, Any]]:
         """Return the documents of the traces that exist, in the given order."""
         documents = []
         for trace in traces:
             key = trace.lower()
             rows = self._trace_rows.get(key, self._trace_rows.get(key.zfill(32), np.zeros(0, dtype=np.int64)))
-            rows = self._visible(rows)
+            rows = self._filter_visible(rows)
             if len(rows):
                 documents.append(self._trace(self._columns["trace_id"][rows[0]], rows))
         return documents
@@ -180,7 +180,7 @@ class JaegerApi:
             tags.append(_tag("peer.service", columns["peer_service"][row]))
         code = columns["status_code"][row]
         if code is not None:
-            is_grpc = code <= _LARGEST_GRPC_CODE
+            is_grpc = code <= _MAX_GRPC_CODE
             tags.append(_tag("rpc.grpc.status_code" if is_grpc else "http.response.status_code", int(code)))
         if columns["status"][row] != "unset":
             tags.append(_tag("otel.status_code", columns["status"][row].upper()))
@@ -193,7 +193,7 @@ class JaegerApi:
         end_ns = parse_integer(parameters, "endTs", self._telemetry.clock.now_ns // 1_000_000) * 1_000_000
         start_ns = end_ns - parse_integer(parameters, "lookback", 1 << 40) * 1_000_000
         frame = self._telemetry.spans
-        rows = self._visible(np.flatnonzero((frame["time"] >= start_ns) & (frame["time"] <= end_ns)))
+        rows = self._filter_visible(np.flatnonzero((frame["time"] >= start_ns) & (frame["time"] <= end_ns)))
         spans = frame.iloc[rows][["trace_id", "span_id", "parent_span_id", "reported_service"]]
         spans = spans.astype({"reported_service": object})
         parents = spans.drop(columns="parent_span_id")
@@ -207,11 +207,11 @@ class JaegerApi:
         ]
 
 
-def _document(data: list[Any] | None, errors: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def _build_document(data: list[Any] | None, errors: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     return {"data": data, "total": len(data or ()), "limit": 0, "offset": 0, "errors": errors}
 
 
-def _plain(column: pd.Series) -> Any:
+def _to_python_values(column: pd.Series) -> Any:
     if column.dtype.kind in "iu":
         return column.to_numpy()
     values = column.astype(object)

@@ -95,10 +95,10 @@ def extract_counts(query: str, register: Callable[[Pipeline, bool], str]) -> str
             return f"({total} / {duration_s(match['range'], 'range')!r})"
         return total
 
-    replaced = _COUNT.sub(replace, query)
-    if "{" in replaced or "|" in replaced:
+    promql = _COUNT.sub(replace, query)
+    if "{" in promql or "|" in promql:
         raise QueryError(f'the LogQL query "{query[:200]}" is invalid or not supported; {_SUPPORTED}')
-    return replaced
+    return promql
 
 
 def _read_filter(sign: str, texts: str) -> LineFilter:

@@ -1,4 +1,4 @@
-"""Answers of Loki's HTTP API about an episode, without I/O."""
+"""Responses of Loki's HTTP API about an episode, without I/O."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LokiApi:
     ----------
     telemetry
         The served episode. The labels of a stream are namespace, app and service_name (both the service), pod,
-        container and level; the ids of trace and span are structured metadata.
+        container and level; the ids of the trace and the span are structured metadata.
     """
 
     def __init__(self, telemetry: ServedTelemetry) -> None:
@@ -46,14 +46,14 @@ class LokiApi:
         }
 
     def answer(self, resource: str, parameters: Parameters) -> tuple[int, Any]:
-        """Return HTTP status and document for a request; an error is a plain text, as in Loki.
+        """Return the HTTP status and the document for a request; errors are plain text, as in Loki.
 
         Parameters
         ----------
         resource
             Path below `/loki/api/v1/`, such as `query_range`.
         parameters
-            Name of each parameter to its values.
+            Name of each parameter -> its values.
         """
         words = resource.split("/")
         try:
@@ -64,8 +64,8 @@ class LokiApi:
             data = self._resources[resource](parameters)
         except QueryError as error:
             return 400, str(error)
-        bare = resource in ("index/stats", "status/buildinfo")
-        return 200, data if bare else {"status": "success", "data": data}
+        is_bare = resource in ("index/stats", "status/buildinfo")
+        return 200, data if is_bare else {"status": "success", "data": data}
 
     @cached_property
     def _streams(self) -> tuple[list[dict[str, str]], Rows]:
@@ -99,8 +99,8 @@ class LokiApi:
 
     def _query_range(self, parameters: Parameters) -> Any:
         end_ns = parse_time_ns(parameters, "end", self._telemetry.clock.now_ns)
-        since = (parameters.get("since") or ["1h"])[0]
-        start_ns = parse_time_ns(parameters, "start", end_ns - round(1e9 * duration_s(since, "since")))
+        period = (parameters.get("since") or ["1h"])[0]
+        start_ns = parse_time_ns(parameters, "start", end_ns - round(1e9 * duration_s(period, "since")))
         query = single(parameters, "query")
         if is_pipeline(query):
             return self._lines(query, parameters, start_ns, end_ns)

@@ -1,4 +1,4 @@
-"""Answers of Prometheus' HTTP API about an episode, without I/O."""
+"""Responses of Prometheus' HTTP API about an episode, without I/O."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class PrometheusApi:
         }
 
     def answer(self, resource: str, parameters: Parameters) -> tuple[int, dict[str, Any]]:
-        """Return HTTP status and document for a request.
+        """Return the HTTP status and the document for a request.
 
         Parameters
         ----------
         resource
             Path below `/api/v1/`, such as `query_range`.
         parameters
-            Name of each parameter to its values.
+            Name of each parameter -> its values.
         """
         words = resource.split("/")
         try:
@@ -82,16 +82,18 @@ class PrometheusApi:
     def _series(self, parameters: Parameters) -> Any:
         if not parameters.get("match[]"):
             raise QueryError('"match[]" is missing; give a series selector')
-        return [dict(labels) for labels in _apply_limit(self._matching(parameters), parameters)]
+        return [dict(labels) for labels in _apply_limit(self._list_matching(parameters), parameters)]
 
     def _labels(self, parameters: Parameters) -> Any:
-        return _apply_limit(sorted({name for labels in self._matching(parameters) for name, _ in labels}), parameters)
+        return _apply_limit(
+            sorted({name for labels in self._list_matching(parameters) for name, _ in labels}), parameters
+        )
 
     def _label_values(self, name: str, parameters: Parameters) -> Any:
-        values = {value for labels in self._matching(parameters) for key, value in labels if key == name}
+        values = {value for labels in self._list_matching(parameters) for key, value in labels if key == name}
         return _apply_limit(sorted(values), parameters)
 
-    def _matching(self, parameters: Parameters) -> Sequence[Labels]:
+    def _list_matching(self, parameters: Parameters) -> Sequence[Labels]:
         """Return the labels of the series with samples in the requested window that match any selector."""
         start_ms = self._time_ms(parameters, "start", 0)
         end_ms = self._time_ms(parameters, "end", NEVER_MS)

@@ -17,7 +17,7 @@ _UNIT_S = {
     "y": 31536000.0,
 }  # fmt: skip
 _LATEST_NS = 1 << 62
-_DIGITS_OF_NS = 16
+_MIN_NS_DIGITS = 16
 """Loki's API reads integers with at least this number of digits as nanoseconds, and shorter ones as seconds."""
 
 
@@ -73,7 +73,7 @@ def parse_time_ns(parameters: Parameters, name: str, default_ns: int | None) -> 
     if not text and default_ns is not None:
         return default_ns
     text = single(parameters, name)
-    if text.isdecimal() and len(text) >= _DIGITS_OF_NS:
+    if text.isdecimal() and len(text) >= _MIN_NS_DIGITS:
         return min(int(text), _LATEST_NS)
     try:
         whole, _, fraction = text.partition(".")

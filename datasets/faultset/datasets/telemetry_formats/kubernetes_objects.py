@@ -175,14 +175,14 @@ def record_state(resource: Object, kind: str) -> str:
 
 
 def parse_rfc3339_ns(text: str) -> int:
-    """Return nanoseconds since 1970 of a UTC time with up to nine decimals."""
+    """Return the nanoseconds since 1970 of a UTC time with up to nine decimals."""
     date, _, rest = text.rstrip("Z").partition(".")
     numbers = [int(date[start:end]) for start, end in ((0, 4), (5, 7), (8, 10), (11, 13), (14, 16), (17, 19))]
     return calendar.timegm((*numbers, 0, 0, 0)) * SECOND_NS + int(rest.ljust(9, "0")[:9] or 0)
 
 
 def event_time(event: Mapping[str, Any]) -> str | None:
-    """Return the most precise time at which an event last happened; None without a time."""
+    """Return the most precise time at which an event last happened; None if it has no time."""
     series = event.get("series")
     precise = (series.get("lastObservedTime") if isinstance(series, Mapping) else None) or event.get("eventTime")
     if precise and "." in precise:

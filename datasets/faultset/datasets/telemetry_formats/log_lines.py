@@ -53,7 +53,7 @@ _LEVELS = {
 """Levels by the lowercase word in a log line."""
 
 
-_SHAPES = (
+_FORMATS = (
     _ZEROLOG,
     _BRACKETS,
     _BOOST,
@@ -111,7 +111,7 @@ def parse_line(text: str) -> LogLine:
     if text.startswith("{") and (line := _parse_json_line(text)) is not None:
         return line
     level = None
-    for shape in _SHAPES:
+    for shape in _FORMATS:
         match = shape.match(text)
         if match:
             level, text = _LEVELS[match[1].lower()], text[match.end() :]
@@ -125,7 +125,7 @@ def parse_line(text: str) -> LogLine:
 
 
 def _parse_json_line(text: str) -> LogLine | None:
-    """Parse a JSON line of a Go, Node, Rust or OpenTelemetry logger; return None without a message."""
+    """Parse a JSON line of a Go, Node, Rust or OpenTelemetry logger; return None if it has no message."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

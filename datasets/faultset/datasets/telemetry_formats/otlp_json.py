@@ -1,4 +1,4 @@
-"""Values, attributes and ids in OTLP's JSON form, in both directions."""
+"""Values, attributes and ids in OTLP's JSON format, in both directions."""
 
 from __future__ import annotations
 

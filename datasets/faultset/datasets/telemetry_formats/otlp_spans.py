@@ -48,22 +48,22 @@ def read_spans(body: bytes) -> Iterator[SpanRow]:
         request = ExportTraceServiceRequest.FromString(body)
     except DecodeError as error:
         raise ValueError(f"not an OTLP trace export request: {error}") from None
-    return _rows(request)
+    return _read_rows(request)
 
 
-def _rows(request: Any) -> Iterator[SpanRow]:
+def _read_rows(request: Any) -> Iterator[SpanRow]:
     for resource_spans in request.resource_spans:
-        resource = _attributes(resource_spans.resource.attributes)
+        resource = _read_attributes(resource_spans.resource.attributes)
         service = str(resource.get("service.name", "unknown_service"))
         pod = resource.get("k8s.pod.name")
         for scope in resource_spans.scope_spans:
             for span in scope.spans:
-                yield _row(span, service, None if pod is None else str(pod))
+                yield _build_row(span, service, None if pod is None else str(pod))
 
 
-def _row(span: Any, service: str, pod: str | None) -> SpanRow:
+def _build_row(span: Any, service: str, pod: str | None) -> SpanRow:
     otlp_status = SPAN_STATUSES[span.status.code] if span.status.code < len(SPAN_STATUSES) else "unset"
-    status, status_code, attributes = read_outcome(otlp_status, _attributes(span.attributes))
+    status, status_code, attributes = read_outcome(otlp_status, _read_attributes(span.attributes))
     start_ns = min(span.start_time_unix_nano, _LATEST_NS)
     peer = attributes.pop("peer.service", None)
     if span.status.message:
@@ -87,11 +87,11 @@ def _row(span: Any, service: str, pod: str | None) -> SpanRow:
     )
 
 
-def _attributes(pairs: Iterable[Any]) -> dict[str, Any]:
-    return {pair.key: _value(pair.value) for pair in pairs}
+def _read_attributes(pairs: Iterable[Any]) -> dict[str, Any]:
+    return {pair.key: _read_value(pair.value) for pair in pairs}
 
 
-def _value(value: Any) -> Any:
+def _read_value(value: Any) -> Any:
     match value.WhichOneof("value"):
         case "string_value":
             return value.string_value
@@ -102,9 +102,9 @@ def _value(value: Any) -> Any:
         case "double_value":
             return value.double_value if math.isfinite(value.double_value) else str(value.double_value)
         case "array_value":
-            return [_value(item) for item in value.array_value.values]
+            return [_read_value(item) for item in value.array_value.values]
         case "kvlist_value":
-            return _attributes(value.kvlist_value.values)
+            return _read_attributes(value.kvlist_value.values)
         case "bytes_value":
             return value.bytes_value.hex()
         case _:

@@ -54,7 +54,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9:]+")
 
 
 def prometheus_name(name: str, unit: str, kind: str) -> str:
-    """Return the name under which Prometheus stores a metric of OpenTelemetry.
+    """Return the name under which Prometheus stores an OpenTelemetry metric.
 
     The rules follow OpenTelemetry's specification of compatibility with Prometheus.
 
@@ -169,7 +169,7 @@ class RawSeries:
 
 
 def read_pairs(labels: Labels, pairs: Sequence[Any], *, histograms: bool = False) -> RawSeries:
-    """Build a series from the pairs of time and value in a response of the API."""
+    """Build a series from the pairs of a time and a value in a response of the API."""
     flat = list(chain.from_iterable(pairs))
     milliseconds = np.rint(np.fromiter(flat[0::2], np.float64, len(pairs)) * 1e3).astype(np.int64)
     if histograms:
@@ -212,9 +212,9 @@ def _accumulate(buckets: Sequence[Any], bounds: Sequence[float]) -> Numbers:
     """Return the number of observations up to each bound; NaN if a bucket contains the bound."""
     ordered = sorted((float(lower), float(upper), float(count)) for _, lower, upper, count in buckets)
     totals = np.cumsum([0.0, *(count for _, _, count in ordered)])
-    ended = np.searchsorted([upper for _, upper, _ in ordered], bounds, side="right")
-    begun = np.searchsorted([lower for lower, _, _ in ordered], bounds, side="left")
-    return np.where(begun > ended, np.nan, totals[ended])
+    ended_counts = np.searchsorted([upper for _, upper, _ in ordered], bounds, side="right")
+    started_counts = np.searchsorted([lower for lower, _, _ in ordered], bounds, side="left")
+    return np.where(started_counts > ended_counts, np.nan, totals[ended_counts])
 
 
 def _build_series(series: RawSeries, kind: str, values: Numbers, **labels: str) -> RawSeries:

@@ -25,8 +25,8 @@ from faultset.datasets.recordings.validation import recording_problems
 from faultset.datasets.testing.mutations import mutate, mutation_seeds
 from faultset.datasets.validation import check_content
 
-_DAMAGED_FILES = 12
-_COMPLETE_EVERY = 6
+_MAX_DAMAGED_FILES = 12
+_FULL_IMPORT_INTERVAL = 6
 """One of this many mutations is tried with a full import, the others with an import of the cases only."""
 LONGEST_S = 60.0
 """Maximum time for one damaged sample."""
@@ -35,9 +35,9 @@ LONGEST_S = 60.0
 def check_importer(name: str, sample: Path | str) -> None:
     """Check an importer that is installed under `name` with a small sample of data in its format.
 
-    - The sample is recognised, an empty folder is not.
+    - The sample is recognised; an empty folder is not.
     - Cases have unique keys, are the same each time, and can be sent to other processes.
-    - One process and two processes write equal datasets; they pass `verify`, and a second import adds nothing.
+    - One process and two processes write the same dataset; it passes `verify`, and a second import adds nothing.
     - Issues of the data are reported as `DataIssue`.
     - If a file is truncated or changed at random, the import succeeds or raises an error with a one-line message, and
       what it wrote is valid. The environment variable `FAULTSET_MUTATIONS` sets the number of changes, or
@@ -81,11 +81,13 @@ def _check_recognition(importer: ImportFormat, name: str, sample: Path, folder: 
 
 
 def _check_cases(importer: ImportFormat, sample: Path) -> None:
-    cases, again = importer.cases(sample), importer.cases(sample)
+    cases, repeated_cases = importer.cases(sample), importer.cases(sample)
     keys = [case.key for case in cases]
     assert keys, f"{importer.name} finds no cases in {sample}"
     assert len(set(keys)) == len(keys), f"{importer.name} gives the same key to several cases"
-    assert keys == [case.key for case in again], f"{importer.name} must find the same cases in the same order each time"
+    assert keys == [case.key for case in repeated_cases], (
+        f"{importer.name} must find the same cases in the same order each time"
+    )
     assert pickle.loads(pickle.dumps(cases)) == cases, f"cases of {importer.name} change when they are pickled"
 
 
@@ -120,8 +122,10 @@ def _check_datasets(name: str, sample: Path, folder: Path) -> None:
     for recording in dataset.recordings():
         checks = recording.evidence()["check"]
         assert (checks == "input").any(), f"{name} does not record which files {recording.id} was read from"
-    again = import_dataset(name, sample, first, workers=1, skip_bad=True)
-    assert not again.written, f"{name} writes {again.written} cases again; ids must depend on keys only"
+    repeated_result = import_dataset(name, sample, first, workers=1, skip_bad=True)
+    assert not repeated_result.written, (
+        f"{name} writes {repeated_result.written} cases again; ids must depend on keys only"
+    )
 
 
 def _hash_units(root: Path) -> dict[str, str]:
@@ -130,7 +134,7 @@ def _hash_units(root: Path) -> dict[str, str]:
     return {f"{folder.name}/{name}": sha256 for folder in folders for name, sha256 in hashes_below(folder).items()}
 
 
-def _copy(sample: Path, copy: Path) -> tuple[Path, list[Path]]:
+def _copy_sample(sample: Path, copy: Path) -> tuple[Path, list[Path]]:
     """Copy a sample; return the copy and its files."""
     if not sample.is_dir():
         copy.mkdir()
@@ -141,7 +145,7 @@ def _copy(sample: Path, copy: Path) -> tuple[Path, list[Path]]:
 
 
 def _check_mutations(name: str, sample: Path, folder: Path) -> None:
-    copy, files = _copy(sample, folder / "mutated")
+    copy, files = _copy_sample(sample, folder / "mutated")
     importer = load_format(name)
     for seed in mutation_seeds():
         rng = random.Random(seed)
@@ -153,7 +157,7 @@ def _check_mutations(name: str, sample: Path, folder: Path) -> None:
             if is_recognised(importer, copy):
                 with collect_issues(), reading(importer, str(copy)):
                     importer.cases(copy)
-            if seed % _COMPLETE_EVERY:
+            if seed % _FULL_IMPORT_INTERVAL:
                 _import_cases(importer, copy, out)
             else:
                 import_dataset(name, copy, out, workers=1, skip_bad=True)
@@ -196,8 +200,8 @@ def _check_valid(out: Path) -> None:
 
 
 def _check_damage(name: str, sample: Path, folder: Path) -> None:
-    copy, files = _copy(sample, folder / "damaged")
-    for number, file in enumerate(files[:: max(1, len(files) // _DAMAGED_FILES)]):
+    copy, files = _copy_sample(sample, folder / "damaged")
+    for number, file in enumerate(files[:: max(1, len(files) // _MAX_DAMAGED_FILES)]):
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2])
         out = folder / f"from-damaged-{number}"

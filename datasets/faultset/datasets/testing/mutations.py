@@ -10,7 +10,7 @@ from typing import Any
 
 VARIABLE = "FAULTSET_MUTATIONS"
 """Environment variable: number of mutations to try, or a range of seeds such as `2000-3000`."""
-_USUAL = 12
+_DEFAULT_COUNT = 12
 _VALUES: tuple[Any, ...] = (
     None, True, 0, -1, 1, 2**63, -(2**63), 2**80, 1e308, -1e-308, float("nan"), float("inf"), "", "\x00", "\ud800",
     "\x1b[2J", "../../x", "/etc/passwd", "x" * 70_000, [], {}, [[]], {"": {}}, [None], "NaN", "1e999", "٣",
@@ -20,7 +20,7 @@ _BYTES = (b"", b"\x00", b"\xff\xfe", b"\n", b",", b'"', b"[" * 5000, b"{", b"-",
 
 def mutation_seeds() -> range:
     """Return the seeds of the mutations to try, from the environment or a few by default."""
-    first, _, end = os.environ.get(VARIABLE, str(_USUAL)).rpartition("-")
+    first, _, end = os.environ.get(VARIABLE, str(_DEFAULT_COUNT)).rpartition("-")
     return range(int(first or 0), int(end))
 
 

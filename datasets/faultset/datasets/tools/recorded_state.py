@@ -43,12 +43,12 @@ from faultset.datasets.kubectl.reader import (
 )
 from faultset.datasets.tools.recording import RECORDED_KINDS, VisibleTables
 
-_CHANGES = frozenset({
+_CHANGE_VERBS = frozenset({
     "apply", "create", "delete", "edit", "patch", "replace", "scale", "set", "label", "annotate", "expose", "run",
     "autoscale", "cordon", "uncordon", "drain", "taint", "certificate",
 })  # fmt: skip
-_ACTS_INSIDE = frozenset({"exec", "cp", "port-forward", "proxy", "attach", "debug"})
-_ASKS_ELSEWHERE = frozenset(
+_INSIDE_VERBS = frozenset({"exec", "cp", "port-forward", "proxy", "attach", "debug"})
+_UNRECORDED_VERBS = frozenset(
     {"version", "cluster-info", "explain", "auth", "api-versions", "diff", "wait", "options", "plugin"}
 )
 _INJECTOR_KINDS = ("schedule", "schedules", "workflow", "workflows")
@@ -85,11 +85,11 @@ def _answer(state: RecordedState, words: list[str], has_filters: bool) -> ToolAn
         return answer_ok("read-only kubectl for a recording\nverbs: " + verbs)
     if not verb:
         raise CommandError("kubectl needs a verb, for instance get, describe, logs, top or events")
-    if verb in _CHANGES:
+    if verb in _CHANGE_VERBS:
         return answer_refused(f"kubectl {verb} changes the system, and this is a recording of it")
-    if verb in _ACTS_INSIDE:
+    if verb in _INSIDE_VERBS:
         return answer_refused(f"kubectl {verb} acts inside the system, and this is a recording of it")
-    if verb in _ASKS_ELSEWHERE:
+    if verb in _UNRECORDED_VERBS:
         return answer_not_recorded(f"what kubectl {verb} asks for")
     if verb == "rollout":
         return _rollout(state, rest)
@@ -204,7 +204,8 @@ class RecordedState:
         return round(starts.min() * 1e9) if len(starts) else None
 
     def cells(self, body: Object) -> Cells:
-        """Return the cells that cannot be read from the object: unrecorded ones, and those recorded in another form."""
+        """Return the cells that cannot be read from the object: unrecorded ones, and those recorded in another
+        format."""
         kind, name = body["kind"], body["metadata"]["name"]
         state = self._records(kind)[name]["state"]
         cells: Cells = {"NAMESPACE": self.namespace, **dict.fromkeys(_NEVER_RECORDED.get(kind, ()), UNRECORDED)}
@@ -233,7 +234,7 @@ class RecordedState:
         return last_occurrences(rows.to_pylist())
 
     def pod_names(self) -> Iterable[str]:
-        """Return the recorded pods; without recorded objects, the pods with log lines."""
+        """Return the recorded pods; if no objects were recorded, the pods with log lines."""
         if self._recording.has("objects"):
             return list(self._records("Pod"))
         self._require("logs")
@@ -344,7 +345,7 @@ _CELL_FIELDS = {
 """Columns with the recorded field that they are computed from."""
 
 
-def _present(state: dict[str, Any], *keys: str, **renamed: str) -> dict[str, Any]:
+def _select_present(state: dict[str, Any], *keys: str, **renamed: str) -> dict[str, Any]:
     """Return the fields with a value, some renamed (`new="old"`)."""
     pairs = {**{key: key for key in keys}, **renamed}
     return {name: state[key] for name, key in pairs.items() if state.get(key)}
@@ -353,12 +354,12 @@ def _present(state: dict[str, Any], *keys: str, **renamed: str) -> dict[str, Any
 def _pod(state: dict[str, Any]) -> Object:
     containers, first = state.get("containers", []), state.get("initContainers", [])
     spec: Object = {
-        **_present(state, nodeName="node"),
+        **_select_present(state, nodeName="node"),
         "containers": [{key: container[key] for key in ("name", "image")} for container in containers],
     }
     status: Object = {
         "phase": state.get("phase"),
-        **_present(state, "reason", podIP="ip"),
+        **_select_present(state, "reason", podIP="ip"),
         "conditions": [{"type": "Ready", "status": "True" if state.get("ready") else "False"}],
         "containerStatuses": [_container_status(container) for container in containers],
     }
@@ -380,7 +381,7 @@ def _container_status(container: dict[str, Any]) -> dict[str, Any]:
 
 
 def _deployment(state: dict[str, Any]) -> Object:
-    container = _present(state, "image", "command")
+    container = _select_present(state, "image", "command")
     if "env" in state:
         container["env"] = [{"name": name, "value": value} for name, value in sorted(state["env"].items())]
     limits = {
@@ -393,7 +394,7 @@ def _deployment(state: dict[str, Any]) -> Object:
     return {
         "spec": {
             "replicas": state.get("replicas"),
-            "template": {"spec": {"containers": [container], **_present(state, "nodeSelector")}},
+            "template": {"spec": {"containers": [container], **_select_present(state, "nodeSelector")}},
         },
         "status": {key: state[key] for key in ("readyReplicas", "availableReplicas") if key in state},
     }
@@ -424,7 +425,7 @@ _BODIES = {
     },
     "Endpoints": _endpoints,
     "PersistentVolumeClaim": lambda state: {
-        "spec": _present(state, volumeName="volume"),
+        "spec": _select_present(state, volumeName="volume"),
         "status": {"phase": state.get("phase")},
     },
     "PersistentVolume": lambda state: {

@@ -63,7 +63,8 @@ class ViewClock:
         return (self.now_ns - before) / _SECOND_NS
 
     def since_ns(self, seconds: float | None) -> int:
-        """Return the time `seconds` before now, at least the start of the view; for None, return that start."""
+        """Return the time `seconds` before now, at least the start of the view; if `seconds` is None, return that
+        start."""
         if seconds is None:
             return self.start_ns
         return max(self.start_ns, self.now_ns - round(min(max(seconds, 0.0), 1e9) * _SECOND_NS))
@@ -72,7 +73,7 @@ class ViewClock:
         return rfc3339(self.now_ns)
 
 
-_LONGEST_PATTERN = 200
+_MAX_PATTERN_LENGTH = 200
 _METRIC_COLUMNS = ["time", "service", "pod", "container", "metric", "labels", "kind", "value"]
 
 
@@ -129,7 +130,7 @@ class SharedTables:
         return rows, rows[time_column(name)].cast(pa.int64()).to_numpy()
 
     def _mask_logs(self) -> pa.Array:
-        texts = pc.utf8_slice_codeunits(self.table("logs")[0]["message"], 0, _LONGEST_PATTERN)  # type: ignore[attr-defined]
+        texts = pc.utf8_slice_codeunits(self.table("logs")[0]["message"], 0, _MAX_PATTERN_LENGTH)  # type: ignore[attr-defined]
         return mask_column(texts).combine_chunks().dictionary_encode()
 
     def _list_series(self) -> dict[str, tuple[str, ...]]:
@@ -150,7 +151,7 @@ class SharedTables:
 
 
 _shared: weakref.WeakValueDictionary[Hashable, SharedTables] = weakref.WeakValueDictionary()
-_sharing = threading.Lock()
+_shared_lock = threading.Lock()
 
 
 def shared_tables(view: EpisodeView) -> SharedTables:
@@ -160,7 +161,7 @@ def shared_tables(view: EpisodeView) -> SharedTables:
     except (DataError, OSError):
         # reading the table will report the problem
         return SharedTables(view)
-    with _sharing:
+    with _shared_lock:
         tables = _shared.get(files)
         if tables is None:
             tables = _shared[files] = SharedTables(view)
@@ -273,7 +274,7 @@ class VisibleTables:
             if row["time_ns"] >= self.clock.now_ns:
                 break
             if row["kind"] == kind and row["name"] == name and (not changes or changes[-1]["text"] != row["state"]):
-                changes.append({"time_ns": row["time_ns"], "text": row["state"], "state": _state(row)})
+                changes.append({"time_ns": row["time_ns"], "text": row["state"], "state": _read_state(row)})
         return changes
 
     def objects(self, kind: str, at_ns: int | None = None) -> dict[str, dict[str, Any]]:
@@ -300,7 +301,7 @@ class VisibleTables:
             if row["time_ns"] >= newest_round or self.context.platform == IMPORTED:
                 is_new = row["first_ns"] >= self._round_ns(self.clock.start_ns) + self._interval_ns // 2
                 records[name] = row | {
-                    "state": _state(row),
+                    "state": _read_state(row),
                     "created_ns": row["first_ns"] if is_new else None,
                 }
         return records
@@ -315,7 +316,7 @@ class VisibleTables:
         return first + (time_ns - first) // self._interval_ns * self._interval_ns
 
 
-def _state(row: dict[str, Any]) -> dict[str, Any]:
+def _read_state(row: dict[str, Any]) -> dict[str, Any]:
     """Return the recorded fields of an object, including the recorded texts of a ConfigMap."""
     texts = {} if row["data"] is None else {"data": json.loads(row["data"])}
     return json.loads(row["state"]) | texts

@@ -1,4 +1,5 @@
-"""Run SQL over the tables of a view in a sandboxed DuckDB: no files, settings or writes, and little memory."""
+"""Run SQL over the tables of a view in a sandboxed DuckDB: without files, settings or writes, and with limited
+memory."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from faultset.datasets.kubectl.answers import (
 from faultset.datasets.tools.recording import VisibleTables
 
 MAX_ROWS = 200
-_SECONDS = 5.0
+_TIMEOUT_S = 5.0
 _HIDDEN_TABLES = frozenset({"requests"})
 _INTERNALS = re.compile(
     r"duckdb_\w+|pragma_\w+|current_setting|getenv|which_secret|information_schema|pg_\w+|sqlite_\w+|python_\w+|"
@@ -33,7 +34,7 @@ _INTERNALS = re.compile(
     re.IGNORECASE,
 )
 """Functions, tables and schemas that expose DuckDB itself or run SQL from a string."""
-_CALLED = ("function_name", "table_name", "schema", "schema_name", "catalog", "catalog_name")
+_NAME_KEYS = ("function_name", "table_name", "schema", "schema_name", "catalog", "catalog_name")
 """Keys of DuckDB's syntax tree with the names of functions, tables, schemas and catalogs."""
 _CLOCKS = {
     "TIMESTAMP": ("now", "get_current_timestamp", "transaction_timestamp", "current_localtimestamp"),
@@ -79,7 +80,7 @@ def query(recording: VisibleTables, sql: str) -> ToolAnswer:
     except duckdb.Error as error:
         reason = " ".join(str(error).split())[:300]
         if isinstance(error, duckdb.InterruptException):
-            reason = f"the query took longer than {_SECONDS:g} s; query less data"
+            reason = f"the query took longer than {_TIMEOUT_S:g} s; query less data"
         return answer_invalid(reason)
     except (UnicodeError, OverflowError, ValueError):
         return answer_invalid("the query or its result contains text or numbers that cannot be shown")
@@ -98,11 +99,11 @@ def _answer(connection: Any, recording: VisibleTables, sql: str, used: list[str]
     if any(_INTERNALS.fullmatch(name) for name in _called_names(tree)):
         return answer_refused("only the tables of the recording can be queried; they are " + ", ".join(tables))
     for name in used:
-        connection.register(name, _rows(recording, name))
+        connection.register(name, _read_rows(recording, name))
     _set_clock(connection, recording.clock.now_ns)
     for setting in _LOCKED:
         connection.execute(f"SET {setting}")
-    timer = threading.Timer(_SECONDS, connection.interrupt)
+    timer = threading.Timer(_TIMEOUT_S, connection.interrupt)
     timer.start()
     try:
         result = connection.execute(statements[0])
@@ -122,7 +123,7 @@ def _called_names(node: Any) -> Iterator[str]:
     """Yield the names of all functions, tables, schemas and catalogs below a node of a syntax tree."""
     if isinstance(node, dict):
         for key, value in node.items():
-            if key in _CALLED and isinstance(value, str):
+            if key in _NAME_KEYS and isinstance(value, str):
                 yield value
             else:
                 yield from _called_names(value)
@@ -140,7 +141,7 @@ def _set_clock(connection: Any, now_ns: int) -> None:
     connection.execute(f"CREATE MACRO age(a) AS system.main.age({now}, a), (a, b) AS system.main.age(a, b)")
 
 
-def _rows(recording: VisibleTables, name: str) -> pa.Table:
+def _read_rows(recording: VisibleTables, name: str) -> pa.Table:
     if name == "metrics":
         rows = recording.view.table(name).drop_columns(["episode"])
         is_past = pc.less(rows["time"].cast(pa.int64()), recording.clock.now_ns)  # type: ignore[attr-defined]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
-_LONGEST_LINE = 1000
+_MAX_LINE_LENGTH = 1000
 _MAX_PATTERNS = 40
 
 
@@ -78,7 +78,7 @@ class LogTools:
         end = max(0, len(lines) - cursor)
         page = lines.iloc[max(0, end - limit) : end]
         text = "\n".join(
-            f"{stamp(time.value)} {pod} {level if isinstance(level, str) else '-'} {message[:_LONGEST_LINE]}"
+            f"{stamp(time.value)} {pod} {level if isinstance(level, str) else '-'} {message[:_MAX_LINE_LENGTH]}"
             for time, pod, level, message in zip(page["time"], page["pod"], page["level"], page["message"], strict=True)
         )
         if not text:
@@ -243,14 +243,14 @@ def _aggregate_steps(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: 
 
     keys = ["service", "pod", "container", "labels"]
     samples = samples.assign(**{key: samples[key].astype(object).fillna("") for key in keys})
-    counter = str(samples["kind"].iloc[0]) != "gauge"
+    is_counter = str(samples["kind"].iloc[0]) != "gauge"
     groups = samples.groupby(keys, sort=False)
     shown = list(groups)[:_MAX_SERIES]
     step_ns = max(round(step_s * 1e9), (end_ns - start_ns) // _MAX_POINTS + 1)
     columns: dict[str, pd.Series] = {}
     for key, rows_of_series in shown:
         values, times = rows_of_series["value"].to_numpy(), rows_of_series["time"].to_numpy()
-        if counter:
+        if is_counter:
             gaps = np.diff(times) / 1e9
             steps = np.diff(values)
             # a counter that decreases has restarted at zero
@@ -266,7 +266,9 @@ def _aggregate_steps(samples: pd.DataFrame, start_ns: int, end_ns: int, step_s: 
         )
         for step, values in zip(frame.index, frame.to_numpy(), strict=True)
     ]
-    notes = [f"unit: {'per second, from a counter' if counter else 'as sampled'}; steps of {step_ns / 1e9:g} s, {stat}"]
+    notes = [
+        f"unit: {'per second, from a counter' if is_counter else 'as sampled'}; steps of {step_ns / 1e9:g} s, {stat}"
+    ]
     if len(groups) > _MAX_SERIES:
         notes.append(f"the first {_MAX_SERIES} of {len(groups)} series are shown; name a service for the others")
     return format_folded_table(["TIME", *columns], rows) + "\n" + "\n".join(notes)
@@ -361,9 +363,9 @@ def _list_cells(spans: pd.DataFrame) -> list[tuple[object, ...]]:
             f"{kind} -> {peer}" if isinstance(peer, str) else kind,
             operation,
             f"{duration / 1e6:.1f}",
-            ("error" if bad else status) + ("" if np.isnan(code) else f" {code:.0f}"),
+            ("error" if is_bad else status) + ("" if np.isnan(code) else f" {code:.0f}"),
         )
-        for time, trace, service, kind, peer, operation, duration, status, code, bad in zip(
+        for time, trace, service, kind, peer, operation, duration, status, code, is_bad in zip(
             spans["time"], spans["trace_id"], spans["service"], spans["kind"], spans["peer_service"],
             spans["operation"], spans["duration_ns"], spans["status"], spans["status_code"], failed, strict=True,
         )
@@ -377,14 +379,21 @@ def _format_tree(spans: pd.DataFrame) -> str:
     children: dict[str | None, list[str]] = {}
     for span, parent in parents.items():
         children.setdefault(parent if parent in lines and parent != span else None, []).append(span)
-    began = min(starts.values())
+    first_ns = min(starts.values())
     shown: list[tuple[object, ...]] = []
     waiting = [(span, 0) for span in reversed(children.get(None, []))]
     while waiting:
         span, depth = waiting.pop()
         _, _, service, kind, operation, milliseconds, status = lines[span]
         shown.append(
-            (f"{(starts[span] - began) / 1e6:.1f}", milliseconds, f"{'  ' * depth}{service}", kind, operation, status)
+            (
+                f"{(starts[span] - first_ns) / 1e6:.1f}",
+                milliseconds,
+                f"{'  ' * depth}{service}",
+                kind,
+                operation,
+                status,
+            )
         )
         waiting += [(child, depth + 1) for child in reversed(children.get(span, []))]
     return format_folded_table(["AT MS", "MS", "SERVICE", "KIND", "OPERATION", "STATUS"], shown)

@@ -27,7 +27,7 @@ from faultset.datasets.tools.telemetry_tools import LogTools, MetricTools, Trace
 from faultset.datasets.views import EpisodeView
 
 TOOLS_VERSION = "5"
-"""Increment it when descriptions or answers of tools change."""
+"""Increment this when descriptions or answers of tools change."""
 LONGEST_ANSWER = 30_000
 ALGORITHMIC = frozenset({"compare_metrics"})
 """Tools that compute a part of a diagnosis."""
@@ -118,7 +118,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         return answer_ok(f"Waited {waited_s:g} s; {self.clock.left_s:g} s remain.")
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> ToolAnswer:
-        """Call a tool and return its answer with the current time; wrong arguments also give an answer.
+        """Call a tool and return its answer with the current time; invalid arguments also get an answer.
 
         Parameters
         ----------

@@ -27,7 +27,7 @@ _SPAN_COLUMNS = ("time", "trace_id", "span_id", "parent_span_id", "service", "pe
 
 
 def metric_frame(view: EpisodeView, step_s: float, roles: Sequence[str] | None) -> pd.DataFrame:
-    """Return the wide metrics of some roles; no columns if the episode has no metrics."""
+    """Return the wide metrics of some roles; without columns if the episode has no metrics."""
     if roles is None:
         return read_wide(view, step_s)
     try:
@@ -39,7 +39,8 @@ def metric_frame(view: EpisodeView, step_s: float, roles: Sequence[str] | None) 
 
 
 def log_lines(view: EpisodeView) -> pd.DataFrame:
-    """Return time (ns), service and template (with masked numbers and ids) of every log line of a candidate service."""
+    """Return the time (ns), service and template (with masked numbers and ids) of each log line of a candidate
+    service."""
     table = read_table(view, "logs", ("time", "service", "message"))
     frame = pd.DataFrame(
         {
@@ -59,7 +60,7 @@ def line_counts(view: EpisodeView) -> Counter[tuple[str, str]]:
 
 
 def service_calls(view: EpisodeView) -> pd.DataFrame:
-    """Return edge ("caller->callee"), end (ns), duration (s) and failure of every call between services.
+    """Return the edge ("caller->callee"), end (ns), duration (s) and failure of every call between services.
 
     A call is a client span that names its peer. If there are no such spans, it is a span whose parent belongs to a
     different service.

@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 Series = npt.NDArray[np.float64]
 
 MIN_SPREAD = 0.01
-"""Smallest standard deviation of a series in the reference, as a share of its mean."""
+"""Minimum standard deviation of a series in the reference, as a share of its mean."""
 CLIP = 1e4
 
 
@@ -48,15 +48,15 @@ def service_features(view: EpisodeView, columns: FeatureColumns, ends_ns: Ints) 
     shape = (len(ends_ns), len(view.services), len(columns))
     values, mask = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=bool)
     healthy = ends_ns <= view.reference[1]
-    for series, service, column in _all_series(view, columns, ends_ns, healthy):
+    for series, service, column in _list_series(view, columns, ends_ns, healthy):
         finite = np.isfinite(series)
-        deviation = np.log1p(_deviation(series, finite & healthy))
+        deviation = np.log1p(_compute_deviation(series, finite & healthy))
         values[finite, service, column] = np.maximum(values[finite, service, column], deviation[finite])
         mask[finite, service, column] = True
     return values, mask
 
 
-def _all_series(
+def _list_series(
     view: EpisodeView, columns: FeatureColumns, ends_ns: Ints, healthy: Mask
 ) -> Iterator[tuple[Series, int, int]]:
     """Yield series with the positions of their service and column."""
@@ -81,8 +81,8 @@ def _all_series(
                 yield series, service_of[service], positions[feature]
 
 
-def _deviation(series: Series, healthy: Mask) -> Series:
-    """Return the distance of a series from the mean of its healthy steps, in their standard deviations."""
+def _compute_deviation(series: Series, healthy: Mask) -> Series:
+    """Return the distance of a series from the mean of its healthy steps, in standard deviations of these steps."""
     if not healthy.any():
         return np.zeros(len(series))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -93,7 +93,7 @@ def _deviation(series: Series, healthy: Mask) -> Series:
 
 
 def _line_series(view: EpisodeView, ends_ns: Ints, healthy: Mask) -> Iterator[tuple[str, str, Series]]:
-    """Yield per service the number of lines, and of lines whose template does not occur in the reference."""
+    """Yield, for each service, the number of lines, and of lines whose template does not occur in the reference."""
     lines = log_lines(view)
     if lines.empty:
         return
@@ -110,7 +110,7 @@ def _line_series(view: EpisodeView, ends_ns: Ints, healthy: Mask) -> Iterator[tu
 
 
 def _call_series(view: EpisodeView, ends_ns: Ints, _: Mask) -> Iterator[tuple[str, str, Series]]:
-    """Yield the calls to each service, their errors and mean latency."""
+    """Yield, for each service, the number of calls to it, their errors and their mean latency."""
     calls = service_calls(view)
     if calls.empty:
         return
@@ -152,7 +152,7 @@ def step_count(view: EpisodeView, step_s: float) -> int:
 def step_features(view: EpisodeView, columns: FeatureColumns) -> StepFeatures:
     """Compute the features of an episode.
 
-    Metrics are as in `EpisodeView.wide`: rates of counters and levels of gauges. Log lines count in the step in
+    Metrics are as in `EpisodeView.wide`: rates of counters and levels of gauges. Log lines are counted in the step in
     which they were logged, calls in the step in which they ended. In steps without calls, counts are 0 and the latency
     is masked.
 
@@ -199,11 +199,11 @@ def _fill_logs(
     if not positions:
         return
     lines = log_lines(view)
-    # If there is no line at all, logs were probably not recorded.
+    # If there are no lines at all, logs were probably not recorded.
     mask[:, list(positions.values())] = len(lines) > 0
     keys = zip(lines["service"], lines["template"], strict=True)
     targets = [positions.get(key, positions.get((key[0], OTHER_LINES), -1)) for key in keys]
-    _add(values, (lines["time"].to_numpy() - start_ns) // step_ns, np.array(targets, dtype=np.int64), 1.0)
+    _add_to_cells(values, (lines["time"].to_numpy() - start_ns) // step_ns, np.array(targets, dtype=np.int64), 1.0)
 
 
 def _fill_traces(
@@ -220,14 +220,14 @@ def _fill_traces(
         edge_positions = {edge: position for (edge, name), position in positions.items() if name == feature}
         mask[:, list(edge_positions.values())] = True
         targets = np.asarray(calls["edge"].map(edge_positions).fillna(-1), dtype=np.int64)
-        _add(values, rows, targets, np.asarray(amount, dtype=np.float64))
+        _add_to_cells(values, rows, targets, np.asarray(amount, dtype=np.float64))
     latency = [position for (_, name), position in positions.items() if name == "latency_s"]
     count = values[:, [positions[edge, "calls"] for (edge, name) in positions if name == "latency_s"]]
     values[:, latency] = np.divide(values[:, latency], count, out=np.zeros_like(count), where=count > 0)
     mask[:, latency] = count > 0
 
 
-def _add(values: Values, rows: Ints, columns: Ints, amounts: float | npt.NDArray[np.float64]) -> None:
+def _add_to_cells(values: Values, rows: Ints, columns: Ints, amounts: float | npt.NDArray[np.float64]) -> None:
     """Add amounts to cells; cells outside the grid are ignored."""
     inside = (rows >= 0) & (rows < len(values)) & (columns >= 0)
     cells = rows[inside] * values.shape[1] + columns[inside]

@@ -1,7 +1,7 @@
 """Folds: training and test episodes of a dataset.
 
 Episodes with the same application, fault and targets are a cluster: they repeat a problem. A cluster is never divided
-between training and test, because a method that learns from labels would then have seen the answer.
+between training and test, because a method that learns from labels would otherwise have seen the answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class FoldMember(Protocol):
-    """Facts of an episode that decide its fold."""
+    """Facts about an episode that decide its fold."""
 
     @property
     def episode(self) -> str:
@@ -85,7 +85,7 @@ class Fold:
     test: tuple[str, ...]
     """Test episodes with and without faults."""
     inner: int | None = None
-    """Number of the inner fold, if this is one; evaluations set thresholds on inner folds."""
+    """Number of the inner fold, if this fold is one; evaluations set thresholds on inner folds."""
 
 
 def get_cluster_key(episode: str, app: str, fault: str | None, targets: Sequence[str]) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def get_cluster_key(episode: str, app: str, fault: str | None, targets: Sequence
 
 
 def list_problems(app: str, problems: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """Return application, fault and target of each fault of an episode; empty without a fault."""
+    """Return the application, fault and target of each fault of an episode; empty if it has none."""
     return tuple((app, *problem) for problem in problems)
 
 
@@ -145,9 +145,9 @@ def cross_folds(truths: Sequence[FoldMember], count: int = 2, *, repeat: int | N
     Parameters
     ----------
     repeat
-        Number of the repetition; clusters are shuffled with it as seed.
+        Number of the repetition; it seeds the shuffling of clusters.
     """
-    order = _clusters(truths)
+    order = _build_clusters(truths)
     if repeat is not None:
         random.Random(repeat).shuffle(order)
     test_sets: list[list[FoldMember]] = [[] for _ in range(count)]
@@ -170,7 +170,7 @@ def cross_folds(truths: Sequence[FoldMember], count: int = 2, *, repeat: int | N
     return _build_folds(test_sets, first=count * (repeat or 0))
 
 
-def _clusters(truths: Sequence[FoldMember]) -> list[list[FoldMember]]:
+def _build_clusters(truths: Sequence[FoldMember]) -> list[list[FoldMember]]:
     """Group episodes that share a problem; an episode with several faults merges their clusters."""
     clusters: dict[Hashable, list[FoldMember]] = {}
     cluster_names: dict[Hashable, Hashable] = {}
@@ -263,7 +263,7 @@ class EpisodeLabel:
     fault_type: str | None
     """Type of the fault, or None."""
     onset_ns: int | None
-    """Time when the first fault started to act, UTC nanoseconds; None if unknown or without a fault."""
+    """Time when the first fault started to act, UTC nanoseconds; None if it is unknown or if there was no fault."""
     problems: tuple[tuple[str, ...], ...]
     """Application, fault and target of every fault."""
     causes: frozenset[str]

@@ -29,7 +29,7 @@ def torch_dataset(windows: EpisodeWindows) -> Any:
     UsageError
         PyTorch is not installed.
     """
-    torch = _library("torch", "torch.utils.data")
+    torch = _import_library("torch", "torch.utils.data")
 
     class WindowDataset(torch.utils.data.Dataset):  # type: ignore[misc]
         def __len__(self) -> int:
@@ -56,7 +56,7 @@ def tf_dataset(windows: EpisodeWindows, size: int = 64, *, seed: int | None = No
     UsageError
         TensorFlow is not installed.
     """
-    tf = _library("tensorflow")
+    tf = _import_library("tensorflow")
     length, width = windows.length, len(windows.columns)
     shapes = {
         "values": ((None, length, width), tf.float32),
@@ -66,24 +66,24 @@ def tf_dataset(windows: EpisodeWindows, size: int = 64, *, seed: int | None = No
         "ends_ns": ((None,), tf.int64),
     }
     return tf.data.Dataset.from_generator(
-        lambda: map(_arrays, windows.batches(size, seed=seed)),
+        lambda: map(_get_arrays, windows.batches(size, seed=seed)),
         output_signature={name: tf.TensorSpec(shape=shape, dtype=kind) for name, (shape, kind) in shapes.items()},
     )
 
 
 def jax_batches(windows: EpisodeWindows, size: int = 64, *, seed: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield batches of JAX arrays; times stay NumPy arrays, because JAX has 32 bits by default.
+    """Yield batches of JAX arrays; times remain NumPy arrays, because JAX uses 32 bits by default.
 
     Raises
     ------
     UsageError
         JAX is not installed.
     """
-    jnp = _library("jax.numpy")
+    jnp = _import_library("jax.numpy")
 
     def stream() -> Iterator[dict[str, Any]]:
         for batch in windows.batches(size, seed=seed):
-            arrays = _arrays(batch)
+            arrays = _get_arrays(batch)
             yield {name: arrays[name] if name == "ends_ns" else jnp.asarray(arrays[name]) for name in ARRAYS}
 
     return stream()
@@ -97,7 +97,7 @@ def polars_tables(dataset: Dataset) -> dict[str, Any]:
     UsageError
         polars is not installed.
     """
-    polars = _library("polars", extra="exports")
+    polars = _import_library("polars", extra="exports")
     files: dict[str, list[str]] = {}
     for episode, records in dataset.files.items():
         for name in records:
@@ -107,11 +107,11 @@ def polars_tables(dataset: Dataset) -> dict[str, Any]:
     return {table: polars.scan_parquet(paths) for table, paths in sorted(files.items())}
 
 
-def _arrays(batch: WindowBatch) -> dict[str, np.ndarray]:
+def _get_arrays(batch: WindowBatch) -> dict[str, np.ndarray]:
     return {name: getattr(batch, name) for name in ARRAYS}
 
 
-def _library(name: str, *modules: str, extra: str = "") -> Any:
+def _import_library(name: str, *modules: str, extra: str = "") -> Any:
     try:
         for module in modules:
             importlib.import_module(module)

@@ -38,7 +38,7 @@ class RecordingWindows:
     length, stride
         Steps in a window, and steps from the start of a window to the next.
     healthy
-        Leave out incidents, for training on health.
+        Leave out incidents, to train on healthy data.
 
     Raises
     ------
@@ -92,7 +92,7 @@ class RecordingWindows:
         size
             Maximum number of windows in a batch.
         seed
-            Seed to shuffle the blocks and the windows of each; without it they come in time order.
+            Seed for shuffling the blocks and the windows of each; by default they are yielded in time order.
         """
         rng = None if seed is None else np.random.default_rng(seed)
         blocks = [block for stretch in self.stretches for block in self._blocks(stretch)]

@@ -38,7 +38,7 @@ class WindowBatch:
     episodes: tuple[str, ...]
     """[B] ids of the episodes."""
     labels: npt.NDArray[np.int8]
-    """[B, L] 1 for a step that ended after the onset, 0 before it or without a fault, -1 for an unknown onset.
+    """[B, L] 1 for a step that ended after the onset, 0 before it or if there is no fault, -1 if the onset is unknown.
 
     In windows per service, it is 1 only for services that are correct answers.
     """
@@ -70,7 +70,7 @@ class EpisodeWindows:
     length, stride
         Steps in a window, and steps from the start of a window to the next.
     section
-        "view", "reference" or "later". The references of fault episodes are healthy training data, too.
+        "view", "reference" or "later". The references of fault episodes are also healthy training data.
 
     Attributes
     ----------
@@ -144,7 +144,7 @@ class EpisodeWindows:
         size
             Maximum number of windows in a batch; the last batch of an episode may be smaller.
         seed
-            Seed to shuffle episodes and the windows of each episode; without it they come in order.
+            Seed for shuffling the episodes and the windows of each; by default they are yielded in order.
         """
         rng = None if seed is None else np.random.default_rng(seed)
         order = range(len(self.episodes)) if rng is None else rng.permutation(len(self.episodes)).tolist()

@@ -138,7 +138,7 @@ def test_repeated_and_reversed_times_are_sorted_and_reported(tmp_path: Path) -> 
 
     assert recording.wide(step_s=300).iloc[:, 0].tolist()[:6] == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
     problems = [issue.problem for issue in examine(tmp_path / "source").data_issues]
-    assert problems == ["1 of 41 times repeat.", "The times are not in order."]
+    assert problems == ["1 of 41 times are repeated.", "The times are not in order."]
 
 
 def test_a_series_of_tsb_ad_and_its_export_have_the_same_values_and_labels(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def with_ragged_rows(root: Path) -> None:
         ("cloud-monitoring", with_third_label, "must have labels 0 and 1, but has 2 in row 11"),
         ("cloud-monitoring", without_column, "must have the columns .*, but lacks Label"),
         ("tsb-ad", with_long_training, "must be shorter than its 40 samples, but has 40; correct"),
-        ("tsb-ad", with_ragged_rows, "must be a CSV file with rows of equal length .*; restore"),
+        ("tsb-ad", with_ragged_rows, "must be a CSV file with rows of the same length .*; restore"),
     ],
 )
 def test_wrong_data_is_refused_with_one_sentence(

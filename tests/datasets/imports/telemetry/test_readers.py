@@ -176,9 +176,9 @@ def test_protobuf_of_otlp_is_read_plain_and_with_lengths(tmp_path: Path) -> None
 
 
 def test_remote_write_is_read_with_and_without_snappy(tmp_path: Path) -> None:
-    from faultset.datasets.imports.telemetry.readers.prometheus import _write_request
+    from faultset.datasets.imports.telemetry.readers.prometheus import _build_request_class
 
-    request = _write_request()()
+    request = _build_request_class()()
     series = request.timeseries.add()
     series.labels.add(name="__name__", value="up")
     series.labels.add(name="job", value="shop/cart")

@@ -1,4 +1,4 @@
-"""Import the data of the AIOps Challenge 2025: Online Boutique on TiDB, 400 faults, in one folder for each day.
+"""Import the data of the AIOps Challenge 2025: Online Boutique on TiDB, 400 faults, in one folder per day.
 
 Names of folders and files are eight hours ahead of UTC; times inside are UTC. Each line of `groundtruth.jsonl` becomes
 one episode: the half hour before the fault, and the fault.
@@ -158,9 +158,9 @@ def _find_issues(faults: Sequence[_Fault], left_out: int) -> Iterator[DataIssue]
     if left_out:
         problem = f"Telemetry is missing for the days of {count_text(left_out, 'fault')}."
         yield DataIssue("note", "groundtruth.jsonl", problem, "They are left out.")
-    early = sum(any(_overlaps(fault, other) for other in faults) for fault in faults)
-    if early:
-        problem = f"{count_text(early, 'fault')} with another fault in the half hour before."
+    preceded = sum(any(_overlaps(fault, other) for other in faults) for fault in faults)
+    if preceded:
+        problem = f"Another fault is active in the half hour before {count_text(preceded, 'fault')}."
         yield DataIssue("warning", "groundtruth.jsonl", problem, "The check `health` names the other fault.")
 
 
@@ -201,13 +201,13 @@ def _overlaps(fault: _Fault, other: _Fault) -> bool:
     return other is not fault and other.start_ns < fault.start_ns and other.end_ns > fault.start_ns - BEFORE_NS
 
 
-def _local(time_ns: int) -> datetime:
+def _to_local(time_ns: int) -> datetime:
     return datetime.fromtimestamp(time_ns // SECOND_NS, UTC) + _LOCAL
 
 
 def _list_days(fault: _Fault) -> set[str]:
     """Return the source's days that overlap the view of a fault: one or two."""
-    return {f"{_local(time):%Y-%m-%d}" for time in (fault.start_ns - BEFORE_NS, fault.end_ns - 1)}
+    return {f"{_to_local(time):%Y-%m-%d}" for time in (fault.start_ns - BEFORE_NS, fault.end_ns - 1)}
 
 
 def _find_days(root: Path) -> Mapping[str, list[Path]]:
@@ -225,8 +225,8 @@ def _list_files(folders: Sequence[Path], kind: str, start_ns: int, end_ns: int) 
     files = [
         path for folder in folders if folder.name == f"{kind}-parquet" for path in sorted(folder.rglob("*.parquet"))
     ]
-    hours = {f"{_local(time):%Y-%m-%d_%H}" for time in range(start_ns, end_ns, 600 * SECOND_NS)}
-    hours.add(f"{_local(end_ns - 1):%Y-%m-%d_%H}")
+    hours = {f"{_to_local(time):%Y-%m-%d_%H}" for time in range(start_ns, end_ns, 600 * SECOND_NS)}
+    hours.add(f"{_to_local(end_ns - 1):%Y-%m-%d_%H}")
     matches = {path: _HOUR_OF_FILE.search(path.name) for path in files}
     return [path for path, match in matches.items() if match is None or "_".join(match.groups()) in hours]
 
@@ -306,7 +306,7 @@ def _read_spans(path: Path, start_ns: int, end_ns: int) -> pa.Table:
         rows = [received.row for received in read_jaeger_spans([{"spans": spans}])]
         pods = [_find_pod(span) for span in spans]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"{path} must hold spans of Jaeger ({error!r}); restore the file") from error
+        raise DataError(f"{path} must hold Jaeger spans ({error!r}); restore the file") from error
     service = pa.array([row.reported_service for row in rows], pa.string())
     cells = {
         "time": table["at"],

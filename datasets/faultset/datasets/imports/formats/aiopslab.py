@@ -127,7 +127,7 @@ _LEVELS = {"warn": "warning", "panic": "fatal"}
 
 def read_metrics(path: Path) -> pd.DataFrame:
     """Return the samples of a file with `time` in nanoseconds, `pod`, `metric` and `interface`."""
-    frame = _read(path, ("timestamp", "cmdb_id", "kpi_name", "value"))
+    frame = _read_columns(path, ("timestamp", "cmdb_id", "kpi_name", "value"))
     stamps, values = parse_numbers(frame["timestamp"]), parse_numbers(frame["value"])
     valid = ~np.isnan(stamps) & ~np.isnan(values)
     samples = frame[valid].copy()
@@ -150,7 +150,7 @@ def read_spans(paths: Sequence[Path]) -> pd.DataFrame:
         "trace_id", "span_id", "parent_span", "service_name", "operation_name", "start_time", "duration",
         "has_error", "response",
     )  # fmt: skip
-    frame = pd.concat([_read(path, columns) for path in paths], ignore_index=True)
+    frame = pd.concat([_read_columns(path, columns) for path in paths], ignore_index=True)
     for name in ("trace_id", "span_id", "parent_span"):
         frame[name] = normalise_id_series(frame[name])
     frame = frame.drop_duplicates(["trace_id", "span_id"], ignore_index=True)
@@ -191,7 +191,7 @@ def read_logs(paths: Sequence[Path]) -> pd.DataFrame:
 def metric_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
     """Yield the table `metrics`, one metric at a time.
 
-    If overlapping queries or several containers give samples with the same time and name, the largest is used.
+    If overlapping queries or several containers yield samples with the same time and name, the largest is used.
     """
     import pandas as pd
 
@@ -207,7 +207,7 @@ def metric_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
         if frame.empty:
             continue
         names = {name: catalogue.find(name) for name in frame["metric"].unique()}
-        kinds = {name: row.kind if row else _kind(name) for name, row in names.items()}
+        kinds = {name: row.kind if row else _guess_kind(name) for name, row in names.items()}
         labels = {
             name: canonical_json({"interface": name} if isinstance(name, str) else {})
             for name in frame["interface"].unique()
@@ -216,7 +216,7 @@ def metric_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
             "metrics",
             {
                 "time": pa.array(frame["time"].to_numpy(), pa.int64()),
-                "service": _services(frame["pod"]),
+                "service": _encode_services(frame["pod"]),
                 "pod": encode_series(frame["pod"]),
                 "metric": encode_series(frame["metric"]),
                 "labels": encode_series(frame["interface"].map(labels).fillna("{}")),
@@ -272,7 +272,7 @@ def log_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
         "logs",
         {
             "time": pa.array(frame["time"].to_numpy(dtype=np.int64), pa.int64()),
-            "service": _services(frame["pod"]),
+            "service": _encode_services(frame["pod"]),
             "pod": encode_series(frame["pod"]),
             "container": encode_series(frame["container"]),
             "level": encode_series(level),
@@ -281,11 +281,11 @@ def log_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
     )
 
 
-def _services(pods: pd.Series) -> pa.DictionaryArray:
+def _encode_services(pods: pd.Series) -> pa.DictionaryArray:
     return encode_series(pods.map({pod: workload_of_pod(pod) for pod in pods.unique()}))
 
 
-def _kind(metric: str) -> str:
+def _guess_kind(metric: str) -> str:
     return "counter" if metric.endswith(("_total", "_count", "_sum")) else "gauge"
 
 
@@ -300,7 +300,7 @@ def _parse_epochs(column: pd.Series, name: str, paths: Sequence[Path]) -> np.nda
         raise DataError(f"{name} of traces below {paths[0].parent} must be a number ({error}); restore them") from error
 
 
-def _read(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+def _read_columns(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     frame = _read_text(path)
     missing = [name for name in columns if name not in frame.columns]
     if missing:
@@ -358,7 +358,7 @@ class AIOpsLabImport:
         """Read one export."""
         export = Export(root=case.paths[0], name=case.key)
         label = read_label(export)
-        times, services, step = _extent(export)
+        times, services, step = _measure_extent(export)
         if not len(times):
             raise DataError(f"{export.root} needs telemetry with times, but has none; leave it out")
         report_issues(partial(_find_issues, export))
@@ -392,7 +392,7 @@ class AIOpsLabImport:
         )
 
 
-def _extent(export: Export) -> tuple[np.ndarray, set[str], float | None]:
+def _measure_extent(export: Export) -> tuple[np.ndarray, set[str], float | None]:
     """Return the first and last time of each table, the services, and the step of the metrics."""
     edges: list[int] = []
     pods: set[str] = set()
@@ -462,8 +462,8 @@ def _find_log_issues(export: Export, path: Path) -> Iterator[DataIssue]:
         table = read_csv(path, columns=["timestamp", "date"], text=["timestamp", "date"], newlines=True).to_pandas()
         stamps = pd.to_numeric(table["timestamp"], errors="coerce")
         dates = pd.to_datetime(table["date"], utc=True, format="ISO8601", errors="coerce")
-        off = (stamps - dates.astype("datetime64[ns, UTC]").astype("int64") / 1e9)[stamps.notna() & dates.notna()]
-        if len(off) and abs(off.median()) > 1:
+        offsets_s = (stamps - dates.astype("datetime64[ns, UTC]").astype("int64") / 1e9)[stamps.notna() & dates.notna()]
+        if len(offsets_s) and abs(offsets_s.median()) > 1:
             yield DataIssue(
-                "warning", location, f"timestamp is {off.median() / 3600:+.1f} h away from date.", "date is used."
+                "warning", location, f"timestamp is {offsets_s.median() / 3600:+.1f} h away from date.", "date is used."
             )

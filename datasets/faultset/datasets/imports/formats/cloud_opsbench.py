@@ -140,7 +140,7 @@ class CloudOpsBenchImport(ImportFormat):
 
 def _find_left_out(count: int) -> Iterable[DataIssue]:
     if count:
-        problem = f"{count_text(count, 'case')} without raw_data/metrics.csv: the state at one moment."
+        problem = f"{count_text(count, 'case')} without raw_data/metrics.csv: only the state at one moment is recorded."
         yield DataIssue("note", ".", problem, "They are left out, because they have no healthy time.")
 
 
@@ -194,12 +194,12 @@ def _read_metrics(path: Path) -> tuple[Ints, list[Column]]:
             f"{path} must have times such as 2025-12-25 15:42:15 ({first_line(error)}); restore it"
         ) from error
     if not len(times) or (np.diff(times) <= 0).any():
-        raise DataError(f"{path} must have rows in the order of time; restore the file")
+        raise DataError(f"{path} must have rows in time order; restore the file")
     samples = number_matrix({name: table[name] for name in names[1:]}, origin=str(path))
-    return times, [_column(name, row) for name, row in zip(names[1:], samples, strict=True)]
+    return times, [_split_column(name, row) for name, row in zip(names[1:], samples, strict=True)]
 
 
-def _column(name: str, samples: np.ndarray) -> Column:
+def _split_column(name: str, samples: np.ndarray) -> Column:
     service, _, metric = name.rpartition("-")
     return service, metric, samples
 

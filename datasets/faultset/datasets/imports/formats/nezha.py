@@ -80,17 +80,17 @@ def find_issues(day: Day) -> Iterator[DataIssue]:
 
 
 def _find_fault_issues(day: Day) -> Iterator[DataIssue]:
-    off = [
+    offsets_s = [
         int(fault["inject_timestamp"]) - injected_ns(fault) // SECOND_NS
         for fault in day.faults
         if fault["inject_timestamp"].isdigit()
     ]
-    wrong = [seconds for seconds in off if seconds]
+    wrong = [seconds for seconds in offsets_s if seconds]
     if wrong:
         yield DataIssue(
             "warning",
             f"rca_data/{day.name}/{day.name}-fault_list.json",
-            f"inject_timestamp disagrees with inject_time in {len(wrong)} of {len(off)} faults, "
+            f"inject_timestamp disagrees with inject_time in {len(wrong)} of {len(offsets_s)} faults, "
             f"by {min(wrong)} to {max(wrong)} s.",
             "inject_time is used as UTC, because it matches the telemetry.",
         )
@@ -113,26 +113,26 @@ def _find_metric_issues(day: Day) -> Iterator[DataIssue]:
     for path in day.metric_files(day.rca):
         try:
             frame = read_metric_file(path)
-            off = _lateness(frame, path)
+            offset_s = _find_offset_s(frame, path)
         except DataError:
             continue  # reading its cases reports the error
-        if off is not None:
+        if offset_s is not None:
             yield DataIssue(
                 "warning",
                 path.relative_to(day.root).as_posix(),
-                f"TimeStamp is {off} s away from Time.",
+                f"TimeStamp is {offset_s} s away from Time.",
                 "Time is used.",
             )
 
 
-def _lateness(frame: Any, path: Path) -> int | None:
+def _find_offset_s(frame: Any, path: Path) -> int | None:
     import pandas as pd
 
     if "TimeStamp" not in frame:
         return None
     stamps = pd.to_numeric(frame["TimeStamp"], errors="coerce").to_numpy(dtype=float)
-    off = stamps - sample_times(frame["Time"], path) // SECOND_NS
-    worst = off[np.nanargmax(np.abs(off))] if np.isfinite(off).any() else 0
+    offsets_s = stamps - sample_times(frame["Time"], path) // SECOND_NS
+    worst = offsets_s[np.nanargmax(np.abs(offsets_s))] if np.isfinite(offsets_s).any() else 0
     return int(worst) if abs(worst) > 1 else None
 
 
@@ -151,7 +151,7 @@ def _find_row_issues(day: Day, kind: str) -> Iterator[DataIssue]:
     rows = pd.concat(frames, ignore_index=True)
     repeats = int(rows.duplicated().sum())
     if repeats:
-        problem = f"{repeats} of {len(rows)} rows are repeated in one or several files."
+        problem = f"{repeats} of {len(rows)} rows are repeated in one or more files."
         yield DataIssue("warning", location, problem, "Each is imported once.")
     if kind == "log":
         yield from _find_log_issues(rows, location)
@@ -166,18 +166,18 @@ def _find_log_issues(rows: Any, location: str) -> Iterator[DataIssue]:
         yield DataIssue(
             "warning",
             location,
-            f"{int(torn.sum())} lines were written by two writers at once.",
+            f"{int(torn.sum())} lines were written by two writers at the same time.",
             "The complete record at the start of a line is imported; the torn rest is left out.",
         )
     inner = pd.to_datetime(rows["Log"].str.extract(r'"time":"([^"]+)"')[0], utc=True, errors="coerce", format="ISO8601")
     stamps = pd.to_numeric(rows["TimeUnixNano"], errors="coerce")
     valid = inner.notna() & stamps.notna()
-    off = (inner[valid].astype("datetime64[ns, UTC]").astype("int64") - stamps[valid]).abs() > SECOND_NS
-    if off.any():
+    is_off = (inner[valid].astype("datetime64[ns, UTC]").astype("int64") - stamps[valid]).abs() > SECOND_NS
+    if is_off.any():
         yield DataIssue(
             "warning",
             location,
-            f"TimeUnixNano of {int(off.sum())} lines was read from the middle of their message.",
+            f"TimeUnixNano of {int(is_off.sum())} lines was read from the middle of their message.",
             "The container runtime's time is used.",
         )
 
@@ -261,7 +261,7 @@ def _fault_files(day: Day, fault: Mapping[str, str]) -> tuple[list[Path], list[P
     traces, logs = day.minute_files("trace", minutes), day.minute_files("log", minutes)
     if not traces and not logs and has_fault_free_files(day):
         raise DataError(
-            f"{day.rca} needs traces or logs of {', '.join(minutes)}, the minutes of the {fault['inject_type']} "
+            f"{day.rca} needs traces or logs for {', '.join(minutes)}, the minutes of the {fault['inject_type']} "
             f"in {fault['inject_pod']}; restore them or leave the case out"
         )
     return traces, logs
@@ -282,9 +282,9 @@ def _load(day: Day, fault: Mapping[str, str]) -> ForeignEpisode:
         _filter(service, (sampled,), ServiceTelemetry(logs=read_logs(logs), spans=read_spans(traces))),
         _filter(service, healthy.segments, ServiceTelemetry(logs=read_logs(healthy.log_files), spans=spans)),
     )
-    services, calls = _services(day), _calls(spans)
+    services, calls = _list_services(day), _list_calls(spans)
     if service not in services:
-        raise DataError(f"{day.rca} needs metrics of {fault['inject_pod']}, the pod with the fault; restore them")
+        raise DataError(f"{day.rca} needs metrics for {fault['inject_pod']}, the pod with the fault; restore them")
     healthy_metrics = tuple((segment, healthy.folder) for segment in healthy.metric_segments)
     # Log lines are useless without healthy ones to compare with.
     fault_logs: Sources = ((sampled, logs),) if healthy.logs else ()
@@ -296,7 +296,7 @@ def _load(day: Day, fault: Mapping[str, str]) -> ForeignEpisode:
         reference_moved_ns=healthy.segments[-1].moved_ns,
         services=services,
         calls=tuple(call for call in calls if set(call) <= set(services)),
-        workload_entry=_entry(spans),
+        workload_entry=_find_entry(spans),
         source_intervals_s={"metrics": STEP_S},
         metric_roles=METRIC_ROLES,
         tables={
@@ -331,14 +331,14 @@ def _filter(service: str, segments: Sequence[Segment], telemetry: ServiceTelemet
     )
 
 
-def _services(day: Day) -> tuple[str, ...]:
+def _list_services(day: Day) -> tuple[str, ...]:
     pods = {
         path.stem.removesuffix("_metric") for folder in (day.rca, day.construct) for path in day.metric_files(folder)
     }
     return tuple(sorted({service_of(pod) for pod in pods}))
 
 
-def _calls(spans: Any) -> list[tuple[str, str]]:
+def _list_calls(spans: Any) -> list[tuple[str, str]]:
     """Return the call graph of the fault-free time as (caller, callee)."""
     parents = spans[["TraceID", "SpanID", "service"]].rename(columns={"SpanID": "ParentID", "service": "caller"})
     calls = spans.merge(parents, on=["TraceID", "ParentID"])
@@ -346,6 +346,6 @@ def _calls(spans: Any) -> list[tuple[str, str]]:
     return sorted(map(tuple, pairs.to_numpy().tolist()))
 
 
-def _entry(spans: Any) -> str:
+def _find_entry(spans: Any) -> str:
     roots = spans[spans["ParentID"] == "root"]["service"].value_counts()
     return str(roots.index[0]) if len(roots) else ""

@@ -1,7 +1,7 @@
 """Days of Nezha's data, their faults and labels.
 
 A day has a folder of minutes around its faults, a folder with fault-free time, and a list of faults. The collector
-ran once a minute, some seconds after the full minute. The file `HH_MM` and the metric sample of `HH:MM` cover the time
+ran once a minute, a few seconds past the minute. The file `HH_MM` and the metric sample of `HH:MM` cover the time
 from the previous run to the run at `HH:MM`.
 
 `inject_time` is UTC, like the telemetry. `inject_timestamp` is the same instant in some rows. In others it is eight
@@ -41,7 +41,7 @@ TAIL_NS = 10 * SECOND_NS
 SAMPLED_AFTER_NS = LEAD_NS + TAIL_NS
 """Maximum time from the end of a window to the metric sample that describes its last minute."""
 BEFORE, AFTER = 1, 2
-"""Minutes of a view before and after the start of the minute of the injection."""
+"""Minutes of a view before and after the start of the injection's minute."""
 
 _FAULT_LIST = "-fault_list.json"
 _POD = re.compile(r"-[a-z0-9]+-[a-z0-9]+$")

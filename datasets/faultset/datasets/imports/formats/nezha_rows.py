@@ -1,7 +1,7 @@
 """Rows of Nezha's files, and the fault-free time of a day.
 
-Pitfalls of the data: rows repeat across files; rows are torn where two processes wrote at a time; `TimeUnixNano` may be
-read from the middle of a message, hours or centuries off; JSON is nested in JSON; missing samples are `NaN`;
+Pitfalls of the data: rows repeat across files; rows are torn where two processes wrote at the same time; `TimeUnixNano`
+may be read from the middle of a message, hours or centuries off; JSON is nested in JSON; missing samples are `NaN`;
 `TimeStamp` is unreliable.
 """
 
@@ -64,7 +64,7 @@ class Segment:
     """Shift to add to every time."""
 
     def inside(self, times: np.ndarray) -> np.ndarray:
-        """Return which times fall into it."""
+        """Return which times are in the segment."""
         return (times >= self.start_ns) & (times < self.end_ns)
 
 
@@ -74,16 +74,19 @@ Sources = Sequence[tuple[Segment, Sequence[Path]]]
 
 def read_spans(paths: Sequence[Path]) -> pd.DataFrame:
     """Return the distinct spans with `start` and `end` in nanoseconds and their service."""
-    frame = _read(paths, _SPAN_COLUMNS)
+    frame = _read_columns(paths, _SPAN_COLUMNS)
     for name in ("TraceID", "SpanID", "ParentID"):
         frame[name] = normalise_id_series(frame[name])
     frame = frame.drop_duplicates(["TraceID", "SpanID"], ignore_index=True)
     try:
-        frame["start"], frame["end"] = _epoch(frame["StartTimeUnixNano"]), _epoch(frame["EndTimeUnixNano"])
+        frame["start"], frame["end"] = (
+            _parse_epochs(frame["StartTimeUnixNano"]),
+            _parse_epochs(frame["EndTimeUnixNano"]),
+        )
     except ValueError as error:
         names = ", ".join(path.name for path in paths)
         raise DataError(f"times of spans must be numbers ({error}, in one of {names}); restore the files") from error
-    frame["service"] = _services(frame["PodName"])
+    frame["service"] = _map_services(frame["PodName"])
     return frame.drop(columns=["StartTimeUnixNano", "EndTimeUnixNano"])
 
 
@@ -92,7 +95,7 @@ def read_logs(paths: Sequence[Path]) -> pd.DataFrame:
 
     The time is the container runtime's. Torn records are left out.
     """
-    frame = _read(paths, _LOG_COLUMNS)
+    frame = _read_columns(paths, _LOG_COLUMNS)
     complete = frame["Log"].str.extract(_RECORD)[0]
     frame = frame.assign(Log=complete).dropna(subset=["Log"]).drop_duplicates(ignore_index=True)
     records = _parse_objects(frame.pop("Log"), ("log", "time"))
@@ -100,7 +103,7 @@ def read_logs(paths: Sequence[Path]) -> pd.DataFrame:
     frame["time"] = times.astype("datetime64[ns, UTC]").astype("int64").to_numpy()
     inner = records["log"].str.rstrip("\n")
     frame["level"], frame["message"] = _level_and_message(inner)
-    frame["service"] = _services(frame["PodName"])
+    frame["service"] = _map_services(frame["PodName"])
     return frame[times.notna().to_numpy()].reset_index(drop=True)
 
 
@@ -167,7 +170,7 @@ def metric_rows(day: Day, segments: Sequence[tuple[Segment, Path]]) -> Iterator[
             times = sample_times(frame["Time"], path)
             inside = segment.inside(times)
             if inside.any():
-                yield _pod_metrics(frame[inside], times[inside] + segment.moved_ns, path)
+                yield _build_pod_metrics(frame[inside], times[inside] + segment.moved_ns, path)
 
 
 def read_metric_file(path: Path) -> pd.DataFrame:
@@ -181,7 +184,7 @@ def read_metric_file(path: Path) -> pd.DataFrame:
     return frame[frame["Time"] != "Time"].drop_duplicates("Time", ignore_index=True)
 
 
-def _pod_metrics(frame: pd.DataFrame, times: np.ndarray, path: Path) -> pa.Table:
+def _build_pod_metrics(frame: pd.DataFrame, times: np.ndarray, path: Path) -> pa.Table:
     pod = str(frame["PodName"].iloc[0])
     names = [name for name in frame.columns if name not in ("Time", "TimeStamp", "PodName")]
     if not names:
@@ -205,7 +208,7 @@ def _pod_metrics(frame: pd.DataFrame, times: np.ndarray, path: Path) -> pa.Table
     )
 
 
-def _read(paths: Sequence[Path], columns: Sequence[str]) -> pd.DataFrame:
+def _read_columns(paths: Sequence[Path], columns: Sequence[str]) -> pd.DataFrame:
     """Read columns of several files as text; surplus cells of torn rows are cut off."""
     frames = []
     for path in paths:
@@ -253,11 +256,11 @@ def _level_and_message(lines: pd.Series) -> tuple[pd.Series, pd.Series]:
     return level.replace(_LEVELS), message.str.replace(_IDS, "", n=1, regex=True)
 
 
-def _services(pods: pd.Series) -> pd.Series:
+def _map_services(pods: pd.Series) -> pd.Series:
     return pods.map({pod: service_of(pod) for pod in pods.unique()})
 
 
-def _epoch(column: pd.Series) -> np.ndarray:
+def _parse_epochs(column: pd.Series) -> np.ndarray:
     return epoch_ns(column.astype("int64").to_numpy())
 
 
@@ -338,15 +341,15 @@ def _minutes_before_faults(day: Day, fault: Mapping[str, str], end_ns: int) -> H
     """
     runs = collector_runs(day.rca)
     fault_ns = injected_ns(fault)
-    traced = bool(day.minute_files("trace", minutes_of(fault_ns)))
+    has_traces = bool(day.minute_files("trace", minutes_of(fault_ns)))
     minutes: list[tuple[int, int, list[Path]]] = []
     for other in day.faults:
         inject_ns = injected_ns(other)
         files = day.minute_files("trace", minutes_of(inject_ns)[:1])
-        if inject_ns == fault_ns or (traced and not files):
+        if inject_ns == fault_ns or (has_traces and not files):
             continue
         start_ns = fault_window(inject_ns, runs)[0]
-        minutes.append((start_ns, min(start_ns + MINUTE_NS, inject_ns), files if traced else []))
+        minutes.append((start_ns, min(start_ns + MINUTE_NS, inject_ns), files if has_traces else []))
     if len(minutes) < MIN_MINUTES:
         raise DataError(
             f"{day.construct} needs traces or logs of a fault-free minute, or {day.rca} at least {MIN_MINUTES} "

@@ -43,7 +43,7 @@ from faultset.datasets.imports.formats.openrca_rows import (
 from faultset.datasets.imports.windows import reference_end
 
 _SAMPLE_ROWS = 20_000
-_CONSISTENT = 0.9
+_CONSISTENT_SHARE = 0.9
 
 
 def find_issues(system: System) -> Iterator[DataIssue]:
@@ -78,7 +78,8 @@ def find_issues(system: System) -> Iterator[DataIssue]:
 
 
 def _find_duration_issue(system: System, path: Path) -> Iterator[DataIssue]:
-    """Yield a warning if many spans begin after their parents end: the assumed unit of durations is too small."""
+    """Yield a warning if many spans begin after their parents end, because the assumed unit of durations is then too
+    small."""
     import pandas as pd
 
     try:
@@ -93,12 +94,12 @@ def _find_duration_issue(system: System, path: Path) -> Iterator[DataIssue]:
     spans["start"] = pd.to_numeric(keys["time"], errors="coerce") * 1e6
     spans["length"] = pd.to_numeric(keys["duration"], errors="coerce") * duration_factor(names)
     pairs = spans.merge(spans, left_on=["trace", "parent"], right_on=["trace", "span"], suffixes=("", "_up"))
-    late = pairs["start"] > pairs["start_up"] + pairs["length_up"] + 1e6
-    if len(pairs) and float(np.mean(late)) > 1 - _CONSISTENT:
+    is_late = pairs["start"] > pairs["start_up"] + pairs["length_up"] + 1e6
+    if len(pairs) and float(np.mean(is_late)) > 1 - _CONSISTENT_SHARE:
         yield DataIssue(
             "warning",
             f"{system.app}/{path.parent.parent.name}/{path.name}",
-            f"{int(late.sum())} of {len(pairs)} spans begin after their parent has ended.",
+            f"{int(is_late.sum())} of {len(pairs)} spans begin after their parent has ended.",
             "The durations are read in the usual unit, which may be wrong.",
         )
 

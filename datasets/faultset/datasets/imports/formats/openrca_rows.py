@@ -4,7 +4,7 @@ Records and day folders are in the local time of the source, eight hours ahead o
 OpenRCA's questions are about half hours, so all records of a half hour form one case.
 
 Files are recognised by their columns, not by their system. Pitfalls of the data: files mix seconds and milliseconds;
-no file states whether durations are milliseconds or microseconds; parents of roots are `None`; headers repeat within
+no file states whether durations are in milliseconds or microseconds; parents of roots are `None`; headers repeat within
 a file.
 """
 
@@ -96,7 +96,7 @@ class System:
 
     def day_folders(self, start_ns: int, end_ns: int) -> list[Path]:
         """Return the existing folders of all local days that a window overlaps."""
-        first, last = (_local(moment).date() for moment in (start_ns, end_ns - 1))
+        first, last = (_to_local(moment).date() for moment in (start_ns, end_ns - 1))
         days = [first + timedelta(days=step) for step in range((last - first).days + 1)]
         folders = [self.root / "telemetry" / day.strftime("%Y_%m_%d") for day in days]
         return [folder for folder in folders if folder.is_dir()]
@@ -119,7 +119,7 @@ class System:
 def find_systems(root: Path) -> list[System]:
     """Return all systems below a folder, sorted; raise DataError for unreadable records."""
     return [
-        System(root=path.parent, app=_app(path.parent), records=_records(path))
+        System(root=path.parent, app=_get_app(path.parent), records=_read_records(path))
         for path in sorted(root.rglob("record.csv"))
         if (path.parent / "telemetry").is_dir()
     ]
@@ -142,7 +142,7 @@ def slot_name(start_ns: int) -> str:
     >>> slot_name(1614841200000000000)
     '2021-03-04T15:00'
     """
-    return _local(start_ns).strftime("%Y-%m-%dT%H:%M")
+    return _to_local(start_ns).strftime("%Y-%m-%dT%H:%M")
 
 
 def label_of(system: System, records: Sequence[Record]) -> dict[str, Any]:
@@ -184,16 +184,16 @@ def label_of(system: System, records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _local(time_ns: int) -> datetime:
+def _to_local(time_ns: int) -> datetime:
     return datetime.fromtimestamp(time_ns // SECOND_NS, tz=UTC).astimezone(LOCAL)
 
 
-def _app(folder: Path) -> str:
+def _get_app(folder: Path) -> str:
     name = folder.name.lower()
     return f"market-{name}" if name.startswith("cloudbed") else name
 
 
-def _records(path: Path) -> tuple[Record, ...]:
+def _read_records(path: Path) -> tuple[Record, ...]:
     import pandas as pd
 
     try:
@@ -248,7 +248,7 @@ def span_rows(system: System, folders: Sequence[Path], window: Window) -> Iterat
         if missing:
             raise DataError(f"{path} has no column for {', '.join(missing)}; restore the file")
         for frame in _pieces(path, header, window):
-            codes = _hashes(frame, names)
+            codes = _hash_spans(frame, names)
             is_new = ~np.isin(codes, seen) & ~_is_repeat(codes)
             seen = np.union1d(seen, codes)
             yield _span_table(system, frame[is_new], names)
@@ -266,7 +266,7 @@ def log_rows(system: System, folders: Sequence[Path], window: Window) -> Iterato
                 "logs",
                 {
                     "time": _times(frame),
-                    "service": _components(system, ids),
+                    "service": _encode_components(system, ids),
                     "pod": encode_series(ids),
                     "container": encode_series(frame.get("log_name", ids).astype(str)),
                     "message": pa.array(frame["value"], pa.string()),
@@ -361,7 +361,7 @@ def _metric_table(
     values = parse_numbers(text)
     columns = {
         "time": _times(frame),
-        "service": _components(system, ids),
+        "service": _encode_components(system, ids),
         "pod": encode_series(ids),
         "metric": encode_series(metric),
         "kind": constant("gauge", len(frame)),
@@ -372,7 +372,8 @@ def _metric_table(
 
 
 def _mesh_labels(ids: pd.Series) -> pa.Array:
-    """Return labels with caller and callee for ids such as `pod.source.caller.callee`; no labels for other ids."""
+    """Return labels with the caller and the callee for ids such as `pod.source.caller.callee`; no labels for other
+    ids."""
     words, codes = np.unique(ids.to_numpy(dtype=str), return_inverse=True)
     labels = []
     for word in words:
@@ -392,9 +393,9 @@ def _span_table(system: System, frame: pd.DataFrame, names: dict[str, str | None
 
     ids = column("component")
     parent = column("parent")
-    owner = _components(system, ids)
+    owner = _encode_components(system, ids)
     elapsed = np.nan_to_num(parse_numbers(column("duration")))
-    status, code = _outcome(frame)
+    status, code = _read_outcome(frame)
     operation = pd.Series("unnamed", index=frame.index)
     for name in _OPERATIONS:
         if name in frame:
@@ -422,7 +423,7 @@ def _span_table(system: System, frame: pd.DataFrame, names: dict[str, str | None
     )
 
 
-def _outcome(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+def _read_outcome(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Return the status and the code from `success`, or from `status_code` of gRPC or HTTP."""
     import pandas as pd
 
@@ -441,7 +442,7 @@ def _outcome(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     return unset.mask(is_set & success, "ok").mask(is_set & ~success, "error"), code
 
 
-def _hashes(frame: pd.DataFrame, names: dict[str, str | None]) -> np.ndarray:
+def _hash_spans(frame: pd.DataFrame, names: dict[str, str | None]) -> np.ndarray:
     import pandas as pd
 
     return pd.util.hash_pandas_object(frame[[names["trace"], names["span"]]], index=False).to_numpy()
@@ -453,7 +454,7 @@ def _is_repeat(codes: np.ndarray) -> np.ndarray:
     return pd.Series(codes).duplicated().to_numpy()
 
 
-def _components(system: System, ids: pd.Series) -> pa.DictionaryArray:
+def _encode_components(system: System, ids: pd.Series) -> pa.DictionaryArray:
     return encode_series(ids.map({name: system.component_of(name) for name in ids.unique()}))
 
 

@@ -60,7 +60,7 @@ class OpenStackImport(ImportFormat):
         faulty, healthy = test.round(1), test.round(2)
         start_ns, end_ns, ahead_s = faulty.window()
         healthy_start_ns, healthy_end_ns, healthy_ahead_s = healthy.window()
-        onset = _onset_ns(test, start_ns, end_ns, ahead_s)
+        onset = _find_onset_ns(test, start_ns, end_ns, ahead_s)
         report_issues(partial(_find_issues, test, ahead_s))
         moved = start_ns - healthy_end_ns
         before = RoundSegment(
@@ -82,7 +82,7 @@ class OpenStackImport(ImportFormat):
             services=processes,
             calls=tuple(sorted((a, b) for a, b in pairs if a in names and b in names and a != b)),
             tables={"logs": partial(log_rows, segments), "spans": partial(span_rows, segments, processes)},
-            label=_label(test, causes, onset),
+            label=_build_label(test, causes, onset),
             inputs=(*faulty.files, *healthy.files),
             evidence=(
                 {
@@ -115,7 +115,7 @@ def _find_issues(test: Experiment, ahead_s: int) -> Iterator[DataIssue]:
         yield DataIssue("note", test.name, problem, "Each of them is a correct answer.")
 
 
-def _onset_ns(test: Experiment, start_ns: int, end_ns: int, ahead_s: int) -> int:
+def _find_onset_ns(test: Experiment, start_ns: int, end_ns: int, ahead_s: int) -> int:
     """Return the time when the faulty code first ran; raise DataError if it is outside the round."""
     times = test.round(1).activations(ahead_s)
     if not times:
@@ -128,7 +128,7 @@ def _onset_ns(test: Experiment, start_ns: int, end_ns: int, ahead_s: int) -> int
     return times[0]
 
 
-def _label(test: Experiment, causes: Sequence[str], onset_ns: int) -> dict[str, Any]:
+def _build_label(test: Experiment, causes: Sequence[str], onset_ns: int) -> dict[str, Any]:
     row = test.row
     return {
         "fault": row["FAULT_TYPE"].lower().removeprefix("openstack_"),

@@ -138,7 +138,7 @@ COLUMNS = ("TEST", "FAULT_TYPE", "COMPONENT", "CLASS", "FUNCTION", "ROUND_1", "R
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A test: a round of the workload with the fault, and the same round without."""
+    """A test: a round of the workload with the fault, and the same round without it."""
 
     name: str
     """For instance `Nova/Test_1`."""
@@ -147,7 +147,7 @@ class Experiment:
     """Its row in the table of the subsystem."""
 
     def round(self, number: int) -> WorkloadRound:
-        """Return round 1 with the fault or round 2 without."""
+        """Return round 1, with the fault, or round 2, without it."""
         return WorkloadRound(self.folder / "logs" / f"round_{number}")
 
 
@@ -193,7 +193,7 @@ class WorkloadRound:
         created = _STARTED.search(logs[0].name) if logs else None
         if created is None:
             raise DataError(f"{self.folder / 'foreground_wl'} needs a log of the client; restore it")
-        stamps = [match[1] for line in _lines(logs[0]) if (match := _STAMP.match(line))]
+        stamps = [match[1] for line in _read_lines(logs[0]) if (match := _STAMP.match(line))]
         if not stamps:
             raise DataError(f"{logs[0]} needs a line with a time; restore the file")
         local = (local_ns(stamps[0]), local_ns(stamps[-1]))
@@ -207,7 +207,7 @@ class WorkloadRound:
         if not path.is_file():
             return []
         times = []
-        for line in _lines(path):
+        for line in _read_lines(path):
             if match := _EPOCH.match(line):
                 times.append(round(float(match[1]) * SECOND_NS))
             elif match := _STAMP.match(line):
@@ -255,7 +255,7 @@ def _read_tests(path: Path) -> Sequence[Mapping[str, str]]:
     return [{str(name): str(value or "").strip() for name, value in row.items()} for row in rows]
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
@@ -285,7 +285,7 @@ class RoundSegment:
     moved_ns: int = 0
 
     def move(self, times_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which rows fall into the segment, and their times in the view."""
+        """Return which rows are in the segment, and their times in the view."""
         inside = (times_ns >= self.start_ns) & (times_ns < self.end_ns)
         return inside, times_ns[inside] + self.moved_ns
 
@@ -304,7 +304,7 @@ def span_rows(segments: Sequence[RoundSegment], processes: Sequence[str]) -> Ite
 
 
 def read_spans(run: WorkloadRound) -> list[dict[str, Any]]:
-    """Return the spans of a round; empty without a file of spans."""
+    """Return the spans of a round; empty if it has no file of spans."""
     if run.traces is None:
         return []
     try:
@@ -348,8 +348,8 @@ def _log_table(segment: RoundSegment, process: str, path: Path) -> pa.Table:
     stamps = fields.field("time")
     times = pc.strptime(pc.utf8_slice_codeunits(stamps, 0, 19), "%Y-%m-%d %H:%M:%S", "s")  # type: ignore[attr-defined]
     whole = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    thousandths = pc.utf8_slice_codeunits(stamps, 20, 23).cast(pa.int64()).to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
-    inside, times_ns = segment.move((whole - segment.ahead_s) * SECOND_NS + thousandths * 1_000_000)
+    milliseconds = pc.utf8_slice_codeunits(stamps, 20, 23).cast(pa.int64()).to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
+    inside, times_ns = segment.move((whole - segment.ahead_s) * SECOND_NS + milliseconds * 1_000_000)
     lines = fields.filter(pa.array(inside))
     request = lines.field("request")
     return build_table(
@@ -359,14 +359,14 @@ def _log_table(segment: RoundSegment, process: str, path: Path) -> pa.Table:
             "service": constant(process, len(lines)),
             "pod": constant(process, len(lines)),
             "container": encode_words(lines.field("module")),
-            "level": _levels(lines.field("level")),
+            "level": _encode_levels(lines.field("level")),
             "message": pc.utf8_rtrim_whitespace(lines.field("text")),  # type: ignore[attr-defined]
             "trace_id": pc.if_else(pc.equal(request, ""), pa.scalar(None, pa.string()), request),  # type: ignore[attr-defined]
         },
     )
 
 
-def _levels(column: pa.Array) -> pa.ChunkedArray:
+def _encode_levels(column: pa.Array) -> pa.ChunkedArray:
     encoded = column.dictionary_encode()
     words = pa.array([_LEVELS.get(word) for word in encoded.dictionary.to_pylist()], pa.string())
     return encode_words(words.take(encoded.indices))

@@ -43,7 +43,7 @@ CASE_ROWS = 5
 FIRST_CUT, CUT_SHARE, LAST_ROWS = 0.5, 0.1, 3
 """Position of the first cut and distance between cuts, as shares of the rows; number of rows at the end without a cut.
 
-All values are the source's.
+All values come from the source.
 """
 
 _STEP_NS = STEP_S * SECOND_NS
@@ -79,13 +79,13 @@ class PetShopImport(ImportFormat):
         root = unpack(path)
         report_issues(partial(_find_issues, root))
         cases = []
-        for scenario in _scenarios(root):
+        for scenario in _find_scenarios(root):
             normal = scenario / _NORMAL / "metrics.csv"
             for target in sorted(scenario.glob("*/issue_*/target.json"), key=_issue_order):
                 key = target.parent.relative_to(scenario.parent).as_posix()
                 cases.append(Case(key=key, paths=(target.parent, scenario), facts={"row": None}, has_fault=True))
             if normal.is_file():
-                for row in cuts(len(_read(normal))):
+                for row in cuts(len(_read_metrics(normal))):
                     key = f"{scenario.name}/{_NORMAL}/{row}"
                     cases.append(Case(key=key, paths=(normal.parent, scenario), facts={"row": row}, has_fault=False))
         if not cases:
@@ -98,32 +98,32 @@ class PetShopImport(ImportFormat):
         row = case.facts["row"]
         normal_file = scenario / _NORMAL / "metrics.csv"
         nodes, calls = read_graph(scenario / "graph.csv")
-        frame = _read(folder / "metrics.csv")
+        frame = _read_metrics(folder / "metrics.csv")
         if row is None:
             target = _read_target(folder / "target.json")
-            normal = _read(normal_file).iloc[-REFERENCE_ROWS:] if normal_file.is_file() else None
+            normal = _read_metrics(normal_file).iloc[-REFERENCE_ROWS:] if normal_file.is_file() else None
         else:
             target = None
             normal = frame.iloc[max(0, row - REFERENCE_ROWS) : row]
             frame = frame.iloc[row : row + CASE_ROWS]
         files = [folder / "metrics.csv", scenario / "graph.csv"]
         files += [folder / "target.json", normal_file] if row is None else []
-        episode = _episode(case.key, scenario, nodes, calls, frame, normal, target)
+        episode = _build_episode(case.key, scenario, nodes, calls, frame, normal, target)
         return replace(episode, inputs=tuple(path for path in files if path.is_file()))
 
 
 def _find_issues(root: Path) -> Iterator[DataIssue]:
     """Yield an issue for scenarios and nodes without normal metrics, and for a root cause that all issues share."""
     causes = set()
-    for scenario in _scenarios(root):
+    for scenario in _find_scenarios(root):
         normal = scenario / _NORMAL / "metrics.csv"
-        nodes = set(_read(normal).columns.get_level_values(0)) if normal.is_file() else None
+        nodes = set(_read_metrics(normal).columns.get_level_values(0)) if normal.is_file() else None
         if nodes is None:
             problem = "There are no normal metrics."
             yield DataIssue("warning", scenario.name, problem, "The reference is the one or two rows before the issue.")
         for target in sorted(scenario.glob("*/issue_*/target.json"), key=_issue_order):
             causes.add(_read_target(target)["root_cause"]["node"])
-            new = set(_read(target.parent / "metrics.csv").columns.get_level_values(0)) - (nodes or set())
+            new = set(_read_metrics(target.parent / "metrics.csv").columns.get_level_values(0)) - (nodes or set())
             if nodes is not None and new:
                 location = target.parent.relative_to(scenario.parent).as_posix()
                 problem = f"{len(new)} nodes are not in the normal metrics ({', '.join(sorted(new)[:2])})."
@@ -169,7 +169,7 @@ def read_graph(path: Path) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]
     return tuple(sorted(names)), tuple(calls)
 
 
-def _episode(
+def _build_episode(
     key: str,
     scenario: Path,
     nodes: Sequence[str],
@@ -178,17 +178,17 @@ def _episode(
     normal: pd.DataFrame | None,
     target: Mapping[str, Any] | None,
 ) -> ForeignEpisode:
-    times = _times(frame)
+    times = _read_times(frame)
     if not len(times):
         raise DataError(f"{key} has no rows; leave it out")
     onset = target["target"]["timestamp"] * SECOND_NS if target else None
-    moved = 0
+    moved_ns = 0
     start = reference_end = int(times[0])
     if normal is not None and len(normal):
-        healthy = _times(normal)
-        moved = reference_end - _STEP_NS - int(healthy[-1])
-        start = int(healthy[0]) + moved
-        frames = [(healthy + moved, normal), (times, frame)]
+        healthy = _read_times(normal)
+        moved_ns = reference_end - _STEP_NS - int(healthy[-1])
+        start = int(healthy[0]) + moved_ns
+        frames = [(healthy + moved_ns, normal), (times, frame)]
     else:
         frames = [(times, frame)]
         before = times[times + _STEP_NS <= onset] if onset is not None else times[:1]
@@ -204,14 +204,14 @@ def _episode(
         view_start_ns=start,
         view_end_ns=int(times[-1]) + _STEP_NS,
         reference_end_ns=reference_end,
-        reference_moved_ns=moved,
+        reference_moved_ns=moved_ns,
         services=tuple(services),
         calls=tuple(calls),
-        workload_entry=_entry(calls),
+        workload_entry=_find_entry(calls),
         source_intervals_s={"metrics": float(STEP_S)},
         metric_roles=METRIC_ROLES,
         tables={"metrics": partial(_metric_rows, frames)},
-        label=_label(target, scenario.name),
+        label=_build_label(target, scenario.name),
     )
 
 
@@ -228,7 +228,7 @@ def _metric_rows(frames: Sequence[tuple[Ints, pd.DataFrame]]) -> list[pa.Table]:
     ]
 
 
-def _label(target: Mapping[str, Any] | None, scenario: str) -> dict[str, Any]:
+def _build_label(target: Mapping[str, Any] | None, scenario: str) -> dict[str, Any]:
     if target is None:
         return {"fault": None, "workload": {"name": scenario}}
     cause = target["root_cause"]
@@ -252,7 +252,7 @@ def _label(target: Mapping[str, Any] | None, scenario: str) -> dict[str, Any]:
     }
 
 
-def _scenarios(root: Path) -> list[Path]:
+def _find_scenarios(root: Path) -> list[Path]:
     return sorted({path.parent for path in root.rglob("graph.csv") if not path.parent.name.startswith(".")})
 
 
@@ -261,7 +261,7 @@ def _issue_order(target: Path) -> tuple[str, int]:
     return target.parent.parent.name, int(number) if number.isdigit() else 0
 
 
-def _read(path: Path) -> pd.DataFrame:
+def _read_metrics(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
@@ -275,7 +275,7 @@ def _read(path: Path) -> pd.DataFrame:
     return frame.loc[~frame.index.duplicated(), ~frame.columns.duplicated()].sort_index()
 
 
-def _times(frame: pd.DataFrame) -> Ints:
+def _read_times(frame: pd.DataFrame) -> Ints:
     return epoch_ns(frame.index.to_numpy(dtype=float))
 
 
@@ -290,7 +290,7 @@ def _read_target(path: Path) -> dict[str, Any]:
     return target
 
 
-def _entry(calls: Sequence[tuple[str, str]]) -> str:
+def _find_entry(calls: Sequence[tuple[str, str]]) -> str:
     """Return the caller with the most calls among the services that are not called."""
     called = {callee for _, callee in calls}
     callers = [caller for caller, _ in calls if caller not in called]

@@ -57,9 +57,9 @@ def _load(pack: Path, key: str) -> ForeignEpisode:
     label = label_of(pack, key, windows)
     report_issues(partial(find_issues, pack, windows, label))
     start, end = windows.start_ns, windows.end_ns
-    services = tuple(dict.fromkeys([*_services(pack), *label["targets"]]))
+    services = tuple(dict.fromkeys([*_list_services(pack), *label["targets"]]))
     return ForeignEpisode(
-        app=_app(pack, services),
+        app=_guess_app(pack, services),
         view_start_ns=start,
         view_end_ns=end,
         reference_end_ns=reference_end(start, end, label["inject_start"], origin=str(pack)),
@@ -108,7 +108,7 @@ def _logs(pack: Path, start: int, end: int) -> Iterator[pa.Table]:
         yield log_rows([read_parquet(path)], start, end)
 
 
-def _services(pack: Path) -> list[str]:
+def _list_services(pack: Path) -> list[str]:
     """Return the sorted services of all files without load generators."""
     names: set[str] = set()
     for kind in KINDS:
@@ -118,7 +118,7 @@ def _services(pack: Path) -> list[str]:
     return sorted(names - set(_LOADS))
 
 
-def _app(pack: Path, services: Sequence[str]) -> str:
+def _guess_app(pack: Path, services: Sequence[str]) -> str:
     if any(name.startswith(_APPS[0]) for name in services):
         return _APPS[1]
     # Names of datapacks begin with the namespace, for instance otel-demo0-checkout-delay-abc.
@@ -151,12 +151,12 @@ def find_invalid(pack: Path) -> Iterator[DataIssue]:
 
 
 def find_issues(pack: Path, windows: DatapackWindows, label: Mapping[str, Any]) -> Iterator[DataIssue]:
-    """Yield issues of the windows, the label and the files of a datapack."""
+    """Yield issues with the windows, the label and the files of a datapack."""
     key = case_key(pack)
     if windows.shift_ns:
         hours = windows.shift_ns / SECOND_NS / 3600
         yield DataIssue(
-            "warning", key, f"The windows are {hours:+g} h away from the telemetry.", "The windows are moved."
+            "warning", key, f"The windows differ from the telemetry by {hours:+g} h.", "The windows are moved."
         )
     if windows.outside:
         yield DataIssue("note", key, f"{windows.outside} rows are outside the windows.", "They are left out.")

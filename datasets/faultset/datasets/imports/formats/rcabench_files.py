@@ -27,7 +27,7 @@ ENVIRONMENT = "env.json"
 INJECTION = "injection.json"
 CONCLUSION = "conclusion.parquet"
 INVALID = ".invalid"
-_MARKS = tuple(f"{stage}_{kind}.parquet" for stage in STAGES for kind in ("metrics", "traces", "logs"))
+_TYPICAL_FILES = tuple(f"{stage}_{kind}.parquet" for stage in STAGES for kind in ("metrics", "traces", "logs"))
 _MAX_DEPTH = 6
 _QUARTER_NS = 900 * SECOND_NS
 """Offsets of time zones are multiples of a quarter of an hour."""
@@ -38,7 +38,7 @@ _STRAY_SHARE = 0.01
 _STRAY_DISTANCE = 0.1
 """Minimum distance of stray rows from the other rows, as a share of the time that the other rows cover."""
 _MIN_INSIDE = 0.5
-"""Share of the rows of a stage that must fall into its window."""
+"""Share of the rows of a stage that must be in its window."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ def datapacks(path: Path) -> Iterator[Path]:
 
 def is_datapack(files: Collection[str]) -> bool:
     """Return whether a folder with these files is a datapack."""
-    return any(name in files for name in _MARKS) and (INJECTION in files or ENVIRONMENT in files)
+    return any(name in files for name in _TYPICAL_FILES) and (INJECTION in files or ENVIRONMENT in files)
 
 
 def find_cases(path: Path) -> Sequence[Case]:
@@ -79,7 +79,7 @@ def find_cases(path: Path) -> Sequence[Case]:
     if not packs:
         raise DataError(
             f"{path} holds no valid datapack: a folder with {ENVIRONMENT}, {INJECTION} and files such as "
-            f"{_MARKS[0]}; give the top folder of the unpacked data"
+            f"{_TYPICAL_FILES[0]}; give the top folder of the unpacked data"
         )
     cases = [Case(key=case_key(pack), paths=(pack,), has_fault=True) for pack in packs]
     return sorted(cases, key=lambda case: case.key)
@@ -115,17 +115,17 @@ def windows_of(pack: Path) -> DatapackWindows:
             raise DataError(
                 f"{pack / ENVIRONMENT} lacks the windows, and one of them has no telemetry; leave the datapack out"
             ) from None
-        (start, _), (onset, last) = _extent(normal), _extent(abnormal)
+        (start, _), (onset, last) = _find_extent(normal), _find_extent(abnormal)
         return DatapackWindows(start_ns=start, onset_ns=onset, end_ns=last + 1, shift_ns=0)
     except (TypeError, ValueError):
         raise DataError(f"{pack / ENVIRONMENT} must hold {', '.join(names)} as seconds since 1970") from None
     if not start < onset < end:
         raise DataError(f"{pack / ENVIRONMENT}: {', '.join(names)} must be in this order; leave the datapack out")
-    shift = _zone_offset(_extent(normal)[0] - start if len(normal) else _extent(abnormal)[0] - onset)
+    shift = _zone_offset(_find_extent(normal)[0] - start if len(normal) else _find_extent(abnormal)[0] - onset)
     windows = (start + shift, onset + shift), (onset + shift, end + shift)
-    inside = [_rows_inside(times, *window) for times, window in zip((normal, abnormal), windows, strict=True)]
+    inside = [_count_inside(times, *window) for times, window in zip((normal, abnormal), windows, strict=True)]
     rows = len(normal) + len(abnormal)
-    total = _rows_inside(normal, windows[0][0], windows[1][1]) + _rows_inside(abnormal, windows[0][0], windows[1][1])
+    total = _count_inside(normal, windows[0][0], windows[1][1]) + _count_inside(abnormal, windows[0][0], windows[1][1])
     if not total:
         raise DataError(f"{pack}: no telemetry is within the windows of {ENVIRONMENT}; leave the datapack out")
     for stage, times, count in zip(STAGES, (normal, abnormal), inside, strict=True):
@@ -183,7 +183,7 @@ def _stage_times(pack: Path, stage: str) -> Ints:
     return np.concatenate(times)
 
 
-def _extent(times_ns: Ints) -> tuple[int, int]:
+def _find_extent(times_ns: Ints) -> tuple[int, int]:
     """Return the first and last time without stray rows."""
     low = int(np.quantile(times_ns, _STRAY_SHARE, method="higher"))
     high = int(np.quantile(times_ns, 1 - _STRAY_SHARE, method="lower"))
@@ -192,7 +192,7 @@ def _extent(times_ns: Ints) -> tuple[int, int]:
     return int(near.min()), int(near.max())
 
 
-def _rows_inside(times_ns: Ints, start_ns: int, end_ns: int) -> int:
+def _count_inside(times_ns: Ints, start_ns: int, end_ns: int) -> int:
     return int(np.count_nonzero((times_ns >= start_ns) & (times_ns < end_ns)))
 
 
@@ -224,7 +224,7 @@ _LEVELS = (
     ("HTTP", "Application", None),
     ("JVM", "Application", None),
 )
-"""Prefix of a fault's name, system level, and fault type; None uses the fault's name as its type."""
+"""Prefix of a fault's name, system level, and fault type; if the type is None, the fault's name is used."""
 _HOUR_NS = 3_600 * SECOND_NS
 _NEAR_NS = 900 * SECOND_NS
 
@@ -235,16 +235,16 @@ def label_of(pack: Path, key: str, windows: DatapackWindows) -> dict[str, Any]:
     record = read_json(path)
     if not isinstance(record, Mapping):
         raise DataError(f"{path} must hold an object; restore it or leave the datapack out")
-    faults = list(dict.fromkeys(_faults(record, path)))
-    causes = _causes(record, path)
-    level, kind = _level(faults[0])
-    end_ns = _instant(record.get("end_time"))
+    faults = list(dict.fromkeys(_list_faults(record, path)))
+    causes = _list_causes(record, path)
+    level, kind = _find_level(faults[0])
+    end_ns = _parse_instant(record.get("end_time"))
     parameters: dict[str, Any] = {"case": key}
     for name in ("engine_config", "display_config"):
         if name in record:
             parameters[name] = _parse_json(record[name])
     if end_ns is not None:
-        parameters["fault_end_ns"] = _near(end_ns, windows.end_ns)
+        parameters["fault_end_ns"] = _remove_zone_hours(end_ns, windows.end_ns)
     return {
         "fault": join_distinct(faults),
         "targets": list(dict.fromkeys(cause["service"] for cause in causes)),
@@ -260,20 +260,20 @@ def label_of(pack: Path, key: str, windows: DatapackWindows) -> dict[str, Any]:
 
 def onset_of(record: Mapping[str, Any], windows: DatapackWindows) -> int:
     """Return the start of the injection, or of the abnormal window if the injection is unknown or outside the view."""
-    start_ns = _instant(record.get("start_time"))
+    start_ns = _parse_instant(record.get("start_time"))
     if start_ns is None:
         return windows.onset_ns
-    moved = _near(start_ns, windows.onset_ns)
+    moved = _remove_zone_hours(start_ns, windows.onset_ns)
     return moved if windows.start_ns < moved < windows.end_ns else windows.onset_ns
 
 
-def _near(instant: int, expected: int) -> int:
+def _remove_zone_hours(instant: int, expected: int) -> int:
     """Remove whole hours that a time zone may have added, if the rest is within 15 minutes of the expected time."""
     moved = instant - round((instant - expected) / _HOUR_NS) * _HOUR_NS
     return moved if abs(moved - expected) <= _NEAR_NS else instant
 
 
-def _instant(value: Any) -> int | None:
+def _parse_instant(value: Any) -> int | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return int(epoch_ns([value])[0])
     if not isinstance(value, str) or not value:
@@ -294,7 +294,7 @@ def _parse_json(value: Any) -> Any:
         return value
 
 
-def _leaves(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _list_leaves(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     config = _parse_json(record.get("engine_config"))
     leaves = config if isinstance(config, list) else [config]
     return [leaf for leaf in leaves if isinstance(leaf, Mapping)]
@@ -302,18 +302,18 @@ def _leaves(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _faults_by_target(record: Mapping[str, Any], targets: set[str]) -> list[dict[str, Any]] | None:
     """Return every fault with its target, or None if the datapack does not relate them."""
-    faults = {str(leaf.get("app")): str(leaf["chaos_type"]) for leaf in _leaves(record) if leaf.get("chaos_type")}
-    if faults.keys() != targets or len(faults) != len(_leaves(record)):
+    faults = {str(leaf.get("app")): str(leaf["chaos_type"]) for leaf in _list_leaves(record) if leaf.get("chaos_type")}
+    if faults.keys() != targets or len(faults) != len(_list_leaves(record)):
         return None
     return [
         {"fault": fault, "target": target, "system_level": level, "fault_type": kind, "parameters": {}}
         for target, fault in faults.items()
-        for level, kind in [_level(fault)]
+        for level, kind in [_find_level(fault)]
     ]
 
 
-def _faults(record: Mapping[str, Any], path: Path) -> Iterator[str]:
-    names = [str(leaf["chaos_type"]) for leaf in _leaves(record) if leaf.get("chaos_type")]
+def _list_faults(record: Mapping[str, Any], path: Path) -> Iterator[str]:
+    names = [str(leaf["chaos_type"]) for leaf in _list_leaves(record) if leaf.get("chaos_type")]
     if names:
         yield from names
         return
@@ -332,12 +332,12 @@ def _faults(record: Mapping[str, Any], path: Path) -> Iterator[str]:
     yield FAULTS[number]
 
 
-def _causes(record: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
+def _list_causes(record: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
     content = _parse_json(record.get("ground_truth"))
     truths = content if isinstance(content, list) else [content]
     causes = [cause for truth in truths if isinstance(truth, Mapping) for cause in _causes_in(truth)]
     if not causes:
-        causes = [build_cause(name) for name in dict.fromkeys(_targets(record))]
+        causes = [build_cause(name) for name in dict.fromkeys(_list_targets(record))]
     if not causes:
         raise DataError(f"{path} must name a faulty service; restore it or leave the datapack out")
     return causes
@@ -354,10 +354,10 @@ def _causes_in(truth: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 yield build_cause(services[0], kind=kind, name=str(name))
 
 
-def _targets(record: Mapping[str, Any]) -> Iterator[str]:
+def _list_targets(record: Mapping[str, Any]) -> Iterator[str]:
     """Yield the services of the injection; direction `from` swaps source and target."""
     display = _parse_json(record.get("display_config"))
-    points: list[tuple[Mapping[str, Any], Any]] = [(leaf, leaf.get("direction")) for leaf in _leaves(record)]
+    points: list[tuple[Mapping[str, Any], Any]] = [(leaf, leaf.get("direction")) for leaf in _list_leaves(record)]
     if isinstance(display, Mapping) and isinstance(display.get("injection_point"), Mapping):
         points.append((display["injection_point"], display.get("direction")))
     for point, direction in points:
@@ -367,7 +367,7 @@ def _targets(record: Mapping[str, Any]) -> Iterator[str]:
             yield str(name)
 
 
-def _level(fault: str) -> tuple[str | None, str]:
+def _find_level(fault: str) -> tuple[str | None, str]:
     for prefix, level, kind in _LEVELS:
         if fault.startswith(prefix):
             return level, kind or fault

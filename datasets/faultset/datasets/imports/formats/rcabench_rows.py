@@ -87,7 +87,7 @@ _HIDDEN = {_POD, _CONTAINER, "k8s.namespace.name", "service.name", "service.name
 _LEVELS = {"warn": "warning", "critical": "fatal", "panic": "fatal", "severe": "error"}
 _KNOWN_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
 _KINDS = ("server", "client", "internal", "producer", "consumer")
-_GROWS = 0.95
+_MIN_GROWING_SHARE = 0.95
 
 Words = list[str | None]
 Codes = npt.NDArray[np.int32]
@@ -154,10 +154,10 @@ def histogram_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> It
 
 
 def _set_kind_of_growing(rows: pa.Table, kind: str) -> pa.Table:
-    """Set the kind of metrics that hardly ever fall (see `_growing`); other metrics are gauges."""
+    """Set the kind of metrics that hardly ever fall (see `_find_growing`); other metrics are gauges."""
     if not len(rows):
         return rows
-    growing = _growing(rows)
+    growing = _find_growing(rows)
     codes, words = _codes_and_words(rows["metric"])
     kinds: Words = [kind if name in growing else "gauge" for name in words if name is not None]
     return rows.set_column(rows.column_names.index("kind"), "kind", encode_codes(kinds, codes.astype(np.int32)))
@@ -168,8 +168,8 @@ def span_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Tabl
     table = drop_repeats(_prepare(tables, start_ns, end_ns), ("trace_id", "span_id"))
     rows = len(table)
     attributes = _Attributes(table)
-    service = encode_words(_text(table, "service_name", rows))
-    parents = _empty_to_null(_text(table, "parent_span_id", rows))
+    service = encode_words(_get_text(table, "service_name", rows))
+    parents = _empty_to_null(_get_text(table, "parent_span_id", rows))
     inferred, peer = infer_kinds_and_peers(table["span_id"].cast(pa.string()), parents, service)
     kind = attributes.column("span_kind")
     names = {word: _shorten(word, _KINDS) for word in _words(kind)}
@@ -183,14 +183,14 @@ def span_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Tabl
         "spans",
         {
             "time": table["at"],
-            "trace_id": pc.fill_null(_text(table, "trace_id", rows), ""),
-            "span_id": pc.fill_null(_text(table, "span_id", rows), ""),
+            "trace_id": pc.fill_null(_get_text(table, "trace_id", rows), ""),
+            "span_id": pc.fill_null(_get_text(table, "span_id", rows), ""),
             "parent_span_id": parents,
             "service": service,
             "reported_service": pc.fill_null(service.cast(pa.string()), ""),
             "peer_service": peer,
             "pod": attributes.column(_POD),
-            "operation": pc.fill_null(_text(table, "span_name", rows), ""),
+            "operation": pc.fill_null(_get_text(table, "span_name", rows), ""),
             "kind": kind,
             "duration_ns": table["duration"].cast(pa.int64()),
             "status": encode_codes([outcome.status for outcome in outcomes], attributes.codes),
@@ -207,8 +207,8 @@ def log_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Table
     table = _prepare(tables, start_ns, end_ns)
     rows = len(table)
     attributes = _Attributes(table.drop_columns([name for name in table.column_names if "template" in name]))
-    service = encode_words(_text(table, "service_name", rows))
-    level = _text(table, "level", rows)
+    service = encode_words(_get_text(table, "service_name", rows))
+    level = _get_text(table, "level", rows)
     names = {word: _shorten(_LEVELS.get(word.lower(), word), _KNOWN_LEVELS) for word in _words(level)}
     service_name = pc.fill_null(service.cast(pa.string()), "")
     return build_table(
@@ -219,9 +219,9 @@ def log_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Table
             "pod": pc.coalesce(attributes.column(_POD).cast(pa.string()), service_name),
             "container": pc.coalesce(attributes.column(_CONTAINER).cast(pa.string()), service_name),
             "level": rename_words(level, names),
-            "message": pc.fill_null(_text(table, "message", rows), ""),
-            "trace_id": _empty_to_null(_text(table, "trace_id", rows)),
-            "span_id": _empty_to_null(_text(table, "span_id", rows)),
+            "message": pc.fill_null(_get_text(table, "message", rows), ""),
+            "trace_id": _empty_to_null(_get_text(table, "trace_id", rows)),
+            "span_id": _empty_to_null(_get_text(table, "span_id", rows)),
         },
     )
 
@@ -251,7 +251,7 @@ def _metric_table(
         "metrics",
         {
             "time": table["at"],
-            "service": pc.coalesce(_empty_to_null(_text(table, "service_name", rows)), owner),
+            "service": pc.coalesce(_empty_to_null(_get_text(table, "service_name", rows)), owner),
             "pod": attributes.column(_POD) if rows else nulls(0),
             "container": attributes.column(_CONTAINER) if rows else nulls(0),
             "metric": encode_words(names),
@@ -262,7 +262,7 @@ def _metric_table(
     )
 
 
-def _growing(rows: pa.Table) -> set[str]:
+def _find_growing(rows: pa.Table) -> set[str]:
     """Return the metrics whose series grow and hardly ever fall, and those with the suffix `_total`."""
     series = np.zeros(len(rows), dtype=np.int64)
     for name in ("service", "pod", "container", "labels", "metric"):
@@ -281,7 +281,7 @@ def _growing(rows: pa.Table) -> set[str]:
     return {
         word
         for word, up, down, total in zip(words, rises, falls, totals, strict=True)
-        if word is not None and (word.endswith("_total") or (up and down <= (1 - _GROWS) * total))
+        if word is not None and (word.endswith("_total") or (up and down <= (1 - _MIN_GROWING_SHARE) * total))
     }
 
 
@@ -314,7 +314,7 @@ def _merge(columns: Sequence[str], cells: Sequence[str | None]) -> Mapping[str, 
     return attributes
 
 
-def _text(table: pa.Table, name: str, rows: int) -> pa.ChunkedArray:
+def _get_text(table: pa.Table, name: str, rows: int) -> pa.ChunkedArray:
     if name not in table.column_names:
         return pa.chunked_array([pa.nulls(rows, pa.string())])
     return table[name].cast(pa.string())

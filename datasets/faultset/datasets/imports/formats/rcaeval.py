@@ -55,7 +55,7 @@ from faultset.datasets.imports.windows import reference_end
 
 TIME_NAME = re.compile(r"time(\.\d+)?", re.IGNORECASE)
 _ENTRIES = ("frontend", "front-end", "ts-ui-dashboard")
-_GROWS = 0.95
+_MIN_RISING_SHARE = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Frame:
 
     @property
     def interval_ns(self) -> int:
-        """Median time between rows; a second for a single row."""
+        """Median time between rows; one second if there is only one row."""
         gaps = np.diff(np.unique(self.times_ns))
         return int(np.median(gaps)) if len(gaps) else SECOND_NS
 
@@ -92,15 +92,15 @@ def _load(case: Case) -> ForeignEpisode:
     fault = case.facts["fault"]
     level, kind = FAULT_TYPES.get(fault, (None, fault))
     return ForeignEpisode(
-        app=_app(case.facts["suite"]),
+        app=_get_app(case.facts["suite"]),
         view_start_ns=start,
         view_end_ns=end,
         reference_end_ns=reference_end(start, end, onset, origin=str(folder)),
         services=services,
         tables={
             "metrics": partial(_metric_tables, frame, columns),
-            "spans": partial(_optional, span_rows, traces, services, start, end),
-            "logs": partial(_optional, log_rows, logs, services, start, end),
+            "spans": partial(_read_optional, span_rows, traces, services, start, end),
+            "logs": partial(_read_optional, log_rows, logs, services, start, end),
         },
         source_intervals_s={"metrics": frame.interval_ns / SECOND_NS},
         workload_entry=next((name for name in _ENTRIES if name in services), ""),
@@ -108,7 +108,7 @@ def _load(case: Case) -> ForeignEpisode:
         label={
             "fault": fault,
             "targets": [target],
-            "root_causes": [_root_cause(target, fault, services, columns)],
+            "root_causes": [_build_root_cause(target, fault, services, columns)],
             "system_level": level,
             "fault_type": kind,
             "parameters": canonical_json({"case": case.key}),
@@ -118,7 +118,7 @@ def _load(case: Case) -> ForeignEpisode:
     )
 
 
-def _app(suite: str) -> str:
+def _get_app(suite: str) -> str:
     series, _, name = suite.partition("-")
     return APPS.get(name, suite.lower()) if series.startswith("RE") else suite.lower()
 
@@ -127,13 +127,13 @@ def read_frame(case: Case) -> Frame:
     """Read a case's metrics from its first candidate, sorted by time; repeated columns are read once."""
     path = case.paths[0] / case.candidates[0]
     if path.suffix == ".json":
-        return _json_frame(path)
+        return _read_json_frame(path)
     if path.suffix == ".parquet":
-        return _frame(path, read_parquet(path))
-    return _frame(path, read_csv(path, doubles=sorted(set(csv_header(path)))))
+        return _build_frame(path, read_parquet(path))
+    return _build_frame(path, read_csv(path, doubles=sorted(set(csv_header(path)))))
 
 
-def _frame(path: Path, table: pa.Table) -> Frame:
+def _build_frame(path: Path, table: pa.Table) -> Frame:
     clocks = [position for position, name in enumerate(table.column_names) if TIME_NAME.fullmatch(name.strip())]
     if not clocks:
         raise DataError(f"{path} needs a column time; restore it or leave the case out")
@@ -161,7 +161,7 @@ def _frame(path: Path, table: pa.Table) -> Frame:
     )
 
 
-def _json_frame(path: Path) -> Frame:
+def _read_json_frame(path: Path) -> Frame:
     import json
 
     try:
@@ -197,10 +197,10 @@ def _is_counter(metric: str, samples: npt.NDArray[np.float64]) -> bool:
     if not metric.endswith(("-total", "_total")):
         return False
     steps = np.diff(samples[~np.isnan(samples)])
-    return len(steps) > 0 and float(np.mean(steps >= 0)) >= _GROWS
+    return len(steps) > 0 and float(np.mean(steps >= 0)) >= _MIN_RISING_SHARE
 
 
-def _optional(read: Any, path: Path | None, services: tuple[str, ...], start: int, end: int) -> Iterable[pa.Table]:
+def _read_optional(read: Any, path: Path | None, services: tuple[str, ...], start: int, end: int) -> Iterable[pa.Table]:
     return [read(path, services, start, end)] if path is not None else []
 
 
@@ -210,7 +210,7 @@ def record_file(folder: Path, name: str) -> Path | None:
     return next((path for path in paths if path.is_file() and path.stat().st_size), None)
 
 
-def _root_cause(target: str, fault: str, services: Sequence[str], columns: Sequence[Column]) -> dict[str, Any]:
+def _build_root_cause(target: str, fault: str, services: Sequence[str], columns: Sequence[Column]) -> dict[str, Any]:
     metrics = {metric for service, metric, _ in columns if service == target}
     store = f"{target}-db"
     return {
@@ -228,7 +228,7 @@ _MAX_MISSING = 0.2
 
 
 def find_issues(case: Case, frame: Frame, services: Sequence[str]) -> Iterator[DataIssue]:
-    """Yield issues of the files of a case: units, headers and missing data."""
+    """Yield issues with the files of a case: units, headers and missing data."""
     key = case.key
     if any(split_name(name)[1].startswith(RAW_NAMES) for name in frame.names):
         problem = f"{frame.path.name} has raw metric names."
@@ -244,7 +244,9 @@ def find_issues(case: Case, frame: Frame, services: Sequence[str]) -> Iterator[D
         )
     missing = float(np.mean([np.isnan(samples).mean() for samples in frame.samples])) if frame.samples else 0.0
     if missing > _MAX_MISSING:
-        yield DataIssue("note", key, f"More than {_MAX_MISSING:.0%} of the samples are missing.", "They stay missing.")
+        yield DataIssue(
+            "note", key, f"More than {_MAX_MISSING:.0%} of the samples are missing.", "They are left missing."
+        )
     if not any(name.startswith(f"{case.facts['service']}_") for name in frame.names):
         problem = "The faulty service has no metrics."
         yield DataIssue("warning", key, problem, "It becomes a candidate without metrics.")
@@ -274,7 +276,7 @@ def _find_record_issues(case: Case, kind: str, services: Sequence[str]) -> Itera
         return
     table = _read_first_batch(path)
     if table is None or not len(table):
-        yield DataIssue("note", key, f"{path.name} has a header and no rows.", "The table is empty.")
+        yield DataIssue("note", key, f"{path.name} has a header but no rows.", "The table is empty.")
         return
     clock, source = ("timestamp", "container_name") if kind == "logs" else ("startTime", "serviceName")
     if clock in table.column_names:
@@ -327,13 +329,13 @@ class RCAEvalImport:
     )
 
     def recognises(self, path: Path) -> bool:
-        """Return whether a path has a case with service and fault in its folder's name."""
+        """Return whether a path has a case whose folder name contains the service and the fault."""
         if is_archive(path):
             return any(is_case_file(Path(name)) for name in list_names(path))
         return next(iter(case_folders(path)), None) is not None
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return every folder with metrics whose name has service and fault."""
+        """Return every folder with metrics whose name contains the service and the fault."""
         return find_cases(unpack(path))
 
     def load(self, case: Case) -> ForeignEpisode:

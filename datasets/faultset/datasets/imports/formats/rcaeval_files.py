@@ -147,7 +147,7 @@ _MAX_DEPTH = 6
 
 
 def case_folders(path: Path) -> Iterator[tuple[Path, tuple[str, ...], dict[str, str]]]:
-    """Yield each case's folder, its files with metrics, and suite, service, fault and instance.
+    """Yield each case's folder, its files with metrics, and its suite, service, fault and instance.
 
     Folders are sorted and visited down to a maximum depth.
     """
@@ -155,7 +155,7 @@ def case_folders(path: Path) -> Iterator[tuple[Path, tuple[str, ...], dict[str, 
     for name, subfolders, files in os.walk(root):
         folder = Path(name)
         candidates = tuple(file for file in METRIC_FILES if file in files)
-        label = _label(folder) if candidates else None
+        label = _parse_label(folder) if candidates else None
         if label is not None:
             subfolders.clear()
             yield folder, candidates, label
@@ -167,7 +167,7 @@ def case_folders(path: Path) -> Iterator[tuple[Path, tuple[str, ...], dict[str, 
 
 def is_case_file(path: Path) -> bool:
     """Return whether a path is the metrics file of a case."""
-    return path.name in METRIC_FILES and _label(path.parent) is not None
+    return path.name in METRIC_FILES and _parse_label(path.parent) is not None
 
 
 def find_cases(path: Path) -> Sequence[Case]:
@@ -205,7 +205,7 @@ def find_onset(case: Case) -> tuple[int, Path]:
         raise DataError(f"{path} must contain the time of the injection in seconds since 1970; restore it") from None
 
 
-def _label(folder: Path) -> dict[str, str] | None:
+def _parse_label(folder: Path) -> dict[str, str] | None:
     flat = _FLAT.fullmatch(folder.name)
     if flat:
         series, app, service, fault, instance = flat.groups()
@@ -233,7 +233,7 @@ def _label(folder: Path) -> dict[str, str] | None:
 
 
 def _read_index(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the onset of each case's folder from `cases.parquet`; empty without this file."""
+    """Return the onset of each case's folder from `cases.parquet`; empty if this file is missing."""
     path = folder / INDEX
     if not path.is_file():
         return {}
@@ -274,42 +274,42 @@ _KNOWN_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
 
 def log_rows(path: Path, services: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:
     """Return the log lines of a case inside the view; the magnitude of `timestamp` determines its unit."""
-    table = _read(path, _LOG_COLUMNS, _LOG_TEXT, newlines=True)
-    table = _with_time(table, "timestamp", path)
+    table = _read_table(path, _LOG_COLUMNS, _LOG_TEXT, newlines=True)
+    table = _add_time(table, "timestamp", path)
     rows = len(table)
-    containers = encode_words(_text(table, "container_name", rows, ""))
+    containers = encode_words(_get_text(table, "container_name", rows, ""))
     logs = build_table(
         "logs",
         {
             "time": table["at"],
-            "service": rename_words(containers, match_services(_distinct(containers), services)),
+            "service": rename_words(containers, match_services(_list_distinct(containers), services)),
             "pod": containers,
             "container": containers,
-            "level": rename_words(_text(table, "level", rows, None), _level_names(table)),
-            "message": _text(table, "message", rows, ""),
+            "level": rename_words(_get_text(table, "level", rows, None), _level_names(table)),
+            "message": _get_text(table, "message", rows, ""),
         },
     )
     return filter_window(logs, "time", start_ns, end_ns)
 
 
 def span_rows(path: Path, services: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:
-    """Return the distinct spans of a case that began inside the view; durations are microseconds."""
-    table = _read(path, _SPAN_COLUMNS, _SPAN_TEXT)
+    """Return the distinct spans of a case that began inside the view; durations are in microseconds."""
+    table = _read_table(path, _SPAN_COLUMNS, _SPAN_TEXT)
     clock = "startTime" if "startTime" in table.column_names else "startTimeMillis"
-    table = _with_time(table, clock, path)
+    table = _add_time(table, clock, path)
     for name in ("traceID", "spanID"):
         if name in table.column_names:
             table = table.filter(pc.is_valid(table[name]))
     table = drop_repeats(table, ("traceID", "spanID"))
     rows = len(table)
-    reported = encode_words(_text(table, "serviceName", rows, ""))
-    service = rename_words(reported, match_services(_distinct(reported), services))
-    parents = _text(table, "parentSpanID", rows, None).cast(pa.string())
+    reported = encode_words(_get_text(table, "serviceName", rows, ""))
+    service = rename_words(reported, match_services(_list_distinct(reported), services))
+    parents = _get_text(table, "parentSpanID", rows, None).cast(pa.string())
     parents = pc.if_else(pc.equal(parents, ""), pa.scalar(None, pa.string()), parents)
     kind, peer = infer_kinds_and_peers(table["spanID"], parents, service)
-    method = _text(table, "methodName", rows, None)
-    operation = pc.coalesce(_text(table, "operationName", rows, None).cast(pa.string()), method.cast(pa.string()))
-    status, code = _status(_text(table, "statusCode", rows, None))
+    method = _get_text(table, "methodName", rows, None)
+    operation = pc.coalesce(_get_text(table, "operationName", rows, None).cast(pa.string()), method.cast(pa.string()))
+    status, code = _read_status(_get_text(table, "statusCode", rows, None))
     spans = build_table(
         "spans",
         {
@@ -322,22 +322,22 @@ def span_rows(path: Path, services: Sequence[str], start_ns: int, end_ns: int) -
             "peer_service": peer,
             "operation": pc.fill_null(operation, ""),
             "kind": kind,
-            "duration_ns": _durations(table, rows, path),
+            "duration_ns": _convert_durations(table, rows, path),
             "status": status,
             "status_code": code,
-            "attributes": _attributes(method),
+            "attributes": _build_attributes(method),
         },
     )
     return filter_window(spans, "time", start_ns, end_ns)
 
 
-def _read(path: Path, columns: Sequence[str], text: Sequence[str], *, newlines: bool = False) -> pa.Table:
+def _read_table(path: Path, columns: Sequence[str], text: Sequence[str], *, newlines: bool = False) -> pa.Table:
     if path.suffix == ".parquet":
         return read_parquet(path, columns)
     return read_csv(path, columns=columns, text=text, newlines=newlines)
 
 
-def _with_time(table: pa.Table, clock: str, path: Path) -> pa.Table:
+def _add_time(table: pa.Table, clock: str, path: Path) -> pa.Table:
     """Return the rows that have a time, with the column `at`."""
     if clock not in table.column_names or not len(table):
         return table.slice(0, 0).append_column("at", pa.array([], TIME))
@@ -352,7 +352,7 @@ def _with_time(table: pa.Table, clock: str, path: Path) -> pa.Table:
     return table.append_column("at", pa.array(stamps, pa.int64()).cast(TIME))
 
 
-def _text(table: pa.Table, name: str, rows: int, missing: str | None) -> pa.ChunkedArray:
+def _get_text(table: pa.Table, name: str, rows: int, missing: str | None) -> pa.ChunkedArray:
     """Return a text column, or a constant one if the file lacks it."""
     if name in table.column_names:
         column = table[name]
@@ -362,7 +362,7 @@ def _text(table: pa.Table, name: str, rows: int, missing: str | None) -> pa.Chun
     return pa.chunked_array([nulls(rows) if missing is None else constant(missing, rows)])
 
 
-def _distinct(column: pa.ChunkedArray) -> list[str]:
+def _list_distinct(column: pa.ChunkedArray) -> list[str]:
     return [word for word in pc.unique(column.cast(pa.string())).to_pylist() if word is not None]
 
 
@@ -370,25 +370,25 @@ def _level_names(table: pa.Table) -> dict[str, str | None]:
     if "level" not in table.column_names:
         return {}
     names: dict[str, str | None] = {}
-    for word in _distinct(table["level"]):
+    for word in _list_distinct(table["level"]):
         plain = word.strip().lower()
         plain = _LEVELS.get(plain, plain)
         names[word] = plain if plain in _KNOWN_LEVELS else None
     return names
 
 
-def _durations(table: pa.Table, rows: int, path: Path) -> pa.Array:
+def _convert_durations(table: pa.Table, rows: int, path: Path) -> pa.Array:
     if "duration" not in table.column_names:
         return pa.array(np.zeros(rows, dtype=np.int64))
     micros = numbers(table["duration"], origin=f"column duration of {path}")
     return pa.array(np.round(np.nan_to_num(micros) * 1_000).astype(np.int64))
 
 
-def _status(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the status and the code from codes of HTTP, or from codes of gRPC as numbers or names."""
+def _read_status(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Return the status and the code from HTTP codes, or from gRPC codes as numbers or names."""
     status: dict[str, str | None] = {}
     codes: dict[str, str | None] = {}
-    for word in _distinct(column):
+    for word in _list_distinct(column):
         plain = word.strip().lower()
         number = None if plain == "ok" else parse_status_code(plain)
         codes[word] = str(number) if number is not None else None
@@ -400,6 +400,6 @@ def _status(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     return words, rename_words(column, codes).cast(pa.string()).cast(pa.int32())
 
 
-def _attributes(method: pa.ChunkedArray) -> pa.ChunkedArray:
-    texts: dict[str, str | None] = {word: canonical_json({"method": word}) for word in _distinct(method)}
+def _build_attributes(method: pa.ChunkedArray) -> pa.ChunkedArray:
+    texts: dict[str, str | None] = {word: canonical_json({"method": word}) for word in _list_distinct(method)}
     return pc.fill_null(rename_words(method, texts).cast(pa.string()), "{}")

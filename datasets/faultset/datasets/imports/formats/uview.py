@@ -1,4 +1,4 @@
-"""Import uview's runs of HotelReservation: one row for each trace, and the times of injections.
+"""Import uview's runs of HotelReservation: one row per trace, and the times of injections.
 
 A trace becomes one root span, with the participating services as an attribute. Metrics summarize the traces of each
 service, second by second.
@@ -60,7 +60,7 @@ METRIC_ROLES = build_gauge_roles(
 )
 _SAMPLED = re.compile(r"(.+)_sampling_([\d.]+)x(\.csv(?:\.gz)?)")
 _AFFIX = re.compile(r"^unknown_service:|(_process|_container)$")
-_LONGEST_ROW = 64 << 20
+_MAX_ROW_BYTES = 64 << 20
 
 
 class UViewImport(ImportFormat):
@@ -82,7 +82,9 @@ class UViewImport(ImportFormat):
         root = unpack(path)
         cases = []
         for faults in sorted(root.rglob(FAULTS)):
-            files = sorted([*faults.parent.glob("traces/*.csv"), *faults.parent.glob("traces/*.csv.gz")], key=_rank)
+            files = sorted(
+                [*faults.parent.glob("traces/*.csv"), *faults.parent.glob("traces/*.csv.gz")], key=_build_sort_key
+            )
             if files:
                 names = tuple(file.name for file in files)
                 key = faults.parent.resolve().name
@@ -98,7 +100,7 @@ class UViewImport(ImportFormat):
         match = _SAMPLED.fullmatch(traces.name)
         entry = service_name((match[1] if match else traces.name).split(".csv")[0])
         rows = _read_traces(traces)
-        services = {entry}.union(*map(_split, pc.unique(rows["services"]).to_pylist()))
+        services = {entry}.union(*map(_split_names, pc.unique(rows["services"]).to_pylist()))
         start_ns = int(rows["start_us"][0].as_py()) * 1000 // SECOND_NS * SECOND_NS
         end_ns = (int(pc.max(rows["end_us"]).as_py()) * 1000 // SECOND_NS + 2) * SECOND_NS
         incidents = _read_faults(faults, services)
@@ -125,11 +127,11 @@ def service_name(text: str) -> str:
     return _AFFIX.sub("", _AFFIX.sub("", text.strip()))
 
 
-def _split(names: str) -> list[str]:
+def _split_names(names: str) -> list[str]:
     return [service_name(name) for name in names.split(";") if name.strip()]
 
 
-def _rank(file: Path) -> tuple[float, str]:
+def _build_sort_key(file: Path) -> tuple[float, str]:
     """Return a key that sorts complete traces first, then larger samples."""
     match = _SAMPLED.fullmatch(file.name)
     return (-float(match[2]) if match and match[2].replace(".", "", 1).isdigit() else -1e9, file.name)
@@ -140,7 +142,7 @@ def _read_traces(path: Path) -> pa.Table:
     try:
         rows = pacsv.read_csv(
             path,
-            read_options=pacsv.ReadOptions(column_names=list(_COLUMNS), use_threads=False, block_size=_LONGEST_ROW),
+            read_options=pacsv.ReadOptions(column_names=list(_COLUMNS), use_threads=False, block_size=_MAX_ROW_BYTES),
             convert_options=pacsv.ConvertOptions(column_types=_COLUMNS),
         )
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -202,22 +204,22 @@ def _chunks(rows: pa.Table, entry: str, start_ns: int, end_ns: int) -> Iterator[
         first, last = np.searchsorted(starts_ns, [first_ns, last_ns])
         spans = _spans(rows.slice(first, last - first), entry, starts_ns[first:last])
         chunk_metrics = filter_window(metrics, "time", first_ns, last_ns)
-        tables = {"metrics": partial(_only, chunk_metrics), "spans": partial(_only, spans)}
+        tables = {"metrics": partial(_wrap_in_list, chunk_metrics), "spans": partial(_wrap_in_list, spans)}
         yield ForeignChunk(start_ns=first_ns, end_ns=last_ns, tables=tables)
 
 
-def _only(table: pa.Table) -> list[pa.Table]:
+def _wrap_in_list(table: pa.Table) -> list[pa.Table]:
     return [table]
 
 
 def _summarize_traces(rows: pa.Table) -> pa.Table:
-    """Return metrics of each service for each second: number and durations of the traces that ended in it.
+    """Return metrics of each service for each second: the number and the durations of the traces that ended in it.
 
     The time of a sample is the end of its second.
     """
     import pandas as pd
 
-    names = [_split(services) for services in rows["services"].to_pylist()]
+    names = [_split_names(services) for services in rows["services"].to_pylist()]
     ends = rows["end_us"].to_numpy() * 1000
     seconds = (ends - rows["start_us"].to_numpy() * 1000) / SECOND_NS
     frame = pd.DataFrame({"time": (ends // SECOND_NS + 1) * SECOND_NS, "seconds": seconds, "service": names})
@@ -241,7 +243,7 @@ def _spans(rows: pa.Table, entry: str, starts_ns: Ints) -> pa.Table:
     """Return a root span for each trace."""
     count = len(rows)
     failed = [text.strip().lower() == "true" for text in rows["error"].to_pylist()]
-    attributes = [json.dumps({"services": _split(names)}) for names in rows["services"].to_pylist()]
+    attributes = [json.dumps({"services": _split_names(names)}) for names in rows["services"].to_pylist()]
     ids = rows["trace_id"].combine_chunks()
     return build_table(
         "spans",

@@ -1,4 +1,4 @@
-"""Import Microsoft's cloud monitoring dataset: one metric in each file, labelled by sample."""
+"""Import Microsoft's cloud monitoring dataset: one metric per file, labelled by sample."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from faultset.datasets.imports.recordings import split_window
 from faultset.datasets.imports.series.sample_files import Numbers
 
 CHUNK_SAMPLES = 250_000
-_LONGEST_CHUNK_NS = 30 * 86_400 * SECOND_NS
+_MAX_CHUNK_NS = 30 * 86_400 * SECOND_NS
 _MAX_CHUNKS = 5_000
-_LATEST_NS = 1 << 62
+_MAX_TIME_NS = 1 << 62
 START_NS = 1_577_836_800 * SECOND_NS
 """Time of the first sample of a series without times: 2020-01-01, UTC."""
 
@@ -57,7 +57,7 @@ class LabelledSeries:
     """Files of the series."""
 
     def __post_init__(self) -> None:
-        if not 0 < int(self.times_ns[0]) < int(self.times_ns[-1]) < _LATEST_NS or self.step_ns < 1_000_000:
+        if not 0 < int(self.times_ns[0]) < int(self.times_ns[-1]) < _MAX_TIME_NS or self.step_ns < 1_000_000:
             raise DataError(
                 f"{self.service} must cover a time after 1970 in steps of at least 1 ms, but lasts from "
                 f"{self.times_ns[0]} to {self.times_ns[-1]} ns; correct its times"
@@ -97,7 +97,8 @@ class LabelledSeries:
         }
 
     def _training_end(self) -> int | None:
-        """Return the end of the training part, or the start of an anomaly that spans this end; None without a part."""
+        """Return the end of the training part, or the start of an anomaly that spans this end; None if there is
+        none."""
         if not self.training_rows:
             return None
         if self.training_rows >= len(self.times_ns):
@@ -115,7 +116,7 @@ class LabelledSeries:
 def _chunks(series: LabelledSeries) -> Iterator[ForeignChunk]:
     start_ns, end_ns = int(series.times_ns[0]), series.end_ns
     rows = max(1, CHUNK_SAMPLES // len(series.metrics))
-    length_ns = min(max(series.step_ns * rows, (end_ns - start_ns) // _MAX_CHUNKS), _LONGEST_CHUNK_NS)
+    length_ns = min(max(series.step_ns * rows, (end_ns - start_ns) // _MAX_CHUNKS), _MAX_CHUNK_NS)
     for first_ns, last_ns in split_window(start_ns, end_ns, length_ns):
         first, last = np.searchsorted(series.times_ns, [first_ns, last_ns])
         columns = [(series.service, metric, values[first:last]) for metric, values in series.metrics.items()]

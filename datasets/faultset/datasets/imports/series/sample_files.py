@@ -1,4 +1,4 @@
-"""Read samples, times and labels of CSV files; text, infinite numbers and labels other than 0 and 1 are refused."""
+"""Read samples, times and labels from CSV files; text, infinite numbers and labels other than 0 and 1 are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from faultset.datasets.imports.telemetry.times import parse_time
 
 Numbers = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-_LARGEST_BLOCK = 1 << 30
+_MAX_BLOCK_BYTES = 1 << 30
 
 
 class LabelledSamples(NamedTuple):
@@ -47,7 +47,7 @@ def read_samples(path: Path, key: str, *, time: str, value: str, label: str | No
     key
         Key of the case, for the issues.
     time, value, label
-        Names of the columns; without a label, no sample is an anomaly.
+        Names of the columns; without a label column, no sample is an anomaly.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def read_table(path: Path, *, header: bool = True) -> dict[str, pa.ChunkedArray]
     try:
         with path.open("rb") as file:
             # Types are inferred from the first block, so it must contain all rows.
-            block_size = min(_LARGEST_BLOCK, path.stat().st_size + 1)
+            block_size = min(_MAX_BLOCK_BYTES, path.stat().st_size + 1)
             table = pacsv.read_csv(
                 file,
                 read_options=pacsv.ReadOptions(
@@ -114,7 +114,7 @@ def read_table(path: Path, *, header: bool = True) -> dict[str, pa.ChunkedArray]
             )
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(
-            f"{path} must be a CSV file with rows of equal length ({first_line(error)}); restore the file"
+            f"{path} must be a CSV file with rows of the same length ({first_line(error)}); restore the file"
         ) from error
     names = table.column_names if header else [str(number + 1) for number in range(table.num_columns)]
     if len({*names}) < len(names) or not table.num_rows:
@@ -152,7 +152,7 @@ def _read_times(columns: Mapping[str, pa.ChunkedArray], name: str, path: Path) -
     column = columns[name]
     with suppress(pa.ArrowInvalid):  # if a time is beyond the years that nanoseconds can express
         if pa.types.is_temporal(column.type) and not pa.types.is_time(column.type) and not column.null_count:
-            return np.asarray(column.cast(pa.timestamp("ns", _zone(column.type))).cast(pa.int64()), dtype=np.int64)
+            return np.asarray(column.cast(pa.timestamp("ns", _get_zone(column.type))).cast(pa.int64()), dtype=np.int64)
     times = []
     for row, cell in enumerate(column.cast(pa.string()).to_pylist(), start=1):
         time_ns = parse_time(cell)
@@ -165,7 +165,7 @@ def _read_times(columns: Mapping[str, pa.ChunkedArray], name: str, path: Path) -
     return np.array(times, dtype=np.int64)
 
 
-def _zone(kind: pa.DataType) -> str | None:
+def _get_zone(kind: pa.DataType) -> str | None:
     return getattr(kind, "tz", None)
 
 
@@ -177,10 +177,10 @@ def _sort_by_time(times_ns: Ints, values: Numbers, labels: Flags) -> tuple[Ints,
 
 
 def _find_issues(times_ns: Ints, location: str) -> Iterator[DataIssue]:
-    """Yield issues on times of a file that repeat or go back."""
+    """Yield issues with times that repeat or go back."""
     repeated = len(times_ns) - len(np.unique(times_ns))
     if repeated:
-        problem = f"{repeated} of {len(times_ns)} times repeat."
+        problem = f"{repeated} of {len(times_ns)} times are repeated."
         yield DataIssue("warning", location, problem, "The first sample of each time is imported.")
     if (np.diff(times_ns) < 0).any():
         yield DataIssue("warning", location, "The times are not in order.", "The samples are sorted by time.")

@@ -1,4 +1,4 @@
-"""Import the layout of TSB-AD: a CSV file for each series, whose name has the length of the training part."""
+"""Import the layout of TSB-AD: a CSV file for each series, whose name contains the length of the training part."""
 
 from __future__ import annotations
 

@@ -144,16 +144,16 @@ class TelemetryImport:
             return _load_recording(stage, plan, plan.recording)
         window = plan.windows[case.facts["number"]]
         bounds = window.start_ns, window.end_ns
-        tables = {table: _window_rows(stage, plan, table, bounds) for table in STAGED}
+        tables = {table: _read_window_rows(stage, plan, table, bounds) for table in STAGED}
         tables = {table: rows for table, rows in tables.items() if len(rows)}
         if not tables:
             raise DataError(f"{window.key} contains no telemetry; correct its times or leave it out")
         spans = tables.get("spans")
         metrics = tables.get("metrics")
-        services = _services(tables, window)
+        services = _list_services(tables, window)
         calls, roots = find_calls(spans, services) if spans is not None else (set(), Counter())
         report_issues(lambda: _clock_issues(window, tables))
-        finished = {table: _finish(table, rows) for table, rows in tables.items()}
+        finished = {table: _convert_rows(table, rows) for table, rows in tables.items()}
         return ForeignEpisode(
             app=plan.app,
             view_start_ns=window.start_ns,
@@ -161,29 +161,29 @@ class TelemetryImport:
             reference_end_ns=window.reference_end_ns
             or reference_end(window.start_ns, window.end_ns, window.onset_ns, origin=window.key),
             services=services,
-            tables={table: _pieces(rows) for table, rows in finished.items()},
-            label=_label(window),
+            tables={table: _wrap_in_reader(rows) for table, rows in finished.items()},
+            label=_build_label(window),
             source_intervals_s={"metrics": None if metrics is None else interval_s(metrics)},
-            calls=_all_calls(plan, calls, services),
-            workload_entry=_entry(roots),
-            metric_roles=tuple(_roles_within(plan.roles, metrics)),
+            calls=_merge_calls(plan, calls, services),
+            workload_entry=_find_entry(roots),
+            metric_roles=tuple(_select_roles(plan.roles, metrics)),
             inputs=(),
         )
 
 
 def _load_recording(stage: Path, plan: AssemblyPlan, recording: TelemetryRecordingPlan) -> ForeignRecording:
-    """Read calls and the sampling interval; the other rows are read when the chunks are written."""
+    """Read the calls and the sampling interval; the other rows are read when the chunks are written."""
     causes = {target for row in recording.incidents for target in row["targets"]}
     services = tuple(sorted({name for name in plan.services.values() if name} | causes))
     calls, roots = set[tuple[str, str]](), Counter[str]()
     step_s: float | None = None
     for bounds in recording.windows():
-        spans = _window_rows(stage, plan, "spans", bounds)
+        spans = _read_window_rows(stage, plan, "spans", bounds)
         if len(spans):
             window_calls, window_roots = find_calls(spans, services)
             calls |= window_calls
             roots += window_roots
-        if step_s is None and len(metrics := _window_rows(stage, plan, "metrics", bounds)):
+        if step_s is None and len(metrics := _read_window_rows(stage, plan, "metrics", bounds)):
             step_s = interval_s(metrics)
     return ForeignRecording(
         app=plan.app,
@@ -192,8 +192,8 @@ def _load_recording(stage: Path, plan: AssemblyPlan, recording: TelemetryRecordi
         incidents=tuple(recording.incidents),
         voids=tuple(recording.voids),
         source_intervals_s={"metrics": step_s},
-        calls=_all_calls(plan, calls, services),
-        workload_entry=_entry(roots),
+        calls=_merge_calls(plan, calls, services),
+        workload_entry=_find_entry(roots),
         metric_roles=tuple(plan.roles),
     )
 
@@ -201,34 +201,36 @@ def _load_recording(stage: Path, plan: AssemblyPlan, recording: TelemetryRecordi
 def _chunks(stage: Path, plan: AssemblyPlan, recording: TelemetryRecordingPlan) -> Iterator[ForeignChunk]:
     totals: Totals = {}
     for bounds in recording.windows():
-        tables = {table: partial(_finished_rows, stage, plan, table, bounds, totals) for table in STAGED}
+        tables = {table: partial(_read_converted_rows, stage, plan, table, bounds, totals) for table in STAGED}
         yield ForeignChunk(start_ns=bounds[0], end_ns=bounds[1], tables=tables)
 
 
-def _finished_rows(
+def _read_converted_rows(
     stage: Path, plan: AssemblyPlan, table: str, bounds: tuple[int, int], totals: Totals
 ) -> Iterator[pa.Table]:
-    rows = _window_rows(stage, plan, table, bounds, totals)
+    rows = _read_window_rows(stage, plan, table, bounds, totals)
     if len(rows):
-        yield _finish(table, rows)
+        yield _convert_rows(table, rows)
 
 
-def _all_calls(plan: AssemblyPlan, calls: set[tuple[str, str]], services: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _merge_calls(
+    plan: AssemblyPlan, calls: set[tuple[str, str]], services: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
     """Return the calls seen in traces or declared in the mapping file."""
     declared = {(caller, callee) for caller, callee in plan.calls if {caller, callee} <= set(services)}
     return tuple(sorted(calls | declared))
 
 
-def _entry(roots: Counter[str]) -> str:
-    """Return the service that most traces enter; empty without traces."""
+def _find_entry(roots: Counter[str]) -> str:
+    """Return the service that most traces enter; empty if the telemetry has no traces."""
     return roots.most_common(1)[0][0] if roots else ""
 
 
-def _pieces(rows: pa.Table) -> Any:
+def _wrap_in_reader(rows: pa.Table) -> Any:
     return lambda: [rows]
 
 
-def _label(window: EpisodeWindow) -> dict[str, Any]:
+def _build_label(window: EpisodeWindow) -> dict[str, Any]:
     fields = dict(window.label)
     if not window.causes:
         unlabelled = window.kind == "unlabelled"
@@ -238,15 +240,15 @@ def _label(window: EpisodeWindow) -> dict[str, Any]:
     return fields | {"targets": list(window.causes), "root_causes": causes, "inject_start": window.onset_ns}
 
 
-def _services(tables: Mapping[str, pa.Table], window: EpisodeWindow) -> tuple[str, ...]:
+def _list_services(tables: Mapping[str, pa.Table], window: EpisodeWindow) -> tuple[str, ...]:
     names = {name for rows in tables.values() for name in pc.unique(rows["service"]).to_pylist()} - {None}
     return tuple(sorted({*names, *window.causes}))
 
 
-def _window_rows(
+def _read_window_rows(
     stage: Path, plan: AssemblyPlan, table: str, bounds: tuple[int, int], totals: Totals | None = None
 ) -> pa.Table:
-    """Return the rows of a window with their services; `_finish` converts them to the columns of our format."""
+    """Return the rows of a window with their services; `_convert_rows` converts them to the columns of our format."""
     start_ns, end_ns = bounds
     paths = [
         str(stage / folder / f"{table}.parquet")
@@ -293,8 +295,8 @@ def _resolve_origins(rows: pa.Table, plan: AssemblyPlan, table: str) -> pa.Table
     return rows.drop_columns(["origin"])
 
 
-def _finish(table: str, rows: pa.Table) -> pa.Table:
-    """Return rows in the columns of our format."""
+def _convert_rows(table: str, rows: pa.Table) -> pa.Table:
+    """Convert rows to the columns of our format."""
     schema = without_episode(TABLES[table])
     arrays = []
     for field in schema:
@@ -317,7 +319,7 @@ def _clock_issues(window: EpisodeWindow, tables: Mapping[str, pa.Table]) -> Iter
             yield DataIssue("warning", window.key, problem, "The rest has no rows; check clocks and time zones.")
 
 
-def _roles_within(roles: Sequence[Mapping[str, str]], metrics: pa.Table | None) -> Iterator[Mapping[str, str]]:
+def _select_roles(roles: Sequence[Mapping[str, str]], metrics: pa.Table | None) -> Iterator[Mapping[str, str]]:
     """Yield the catalogue rows for the metrics of an episode."""
     if metrics is None:
         return

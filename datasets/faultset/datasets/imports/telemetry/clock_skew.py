@@ -31,9 +31,9 @@ _DETACHED = ("producer", "consumer")
 def find_clock_skew(stage: Path, facts: Sequence[FileFacts], services: Mapping[str, str | None]) -> Iterator[str]:
     """Yield a sentence for each pair of hosts, or of services without known hosts, whose clocks differ.
 
-    A call shows a skew if the child span is not longer than its parent, was timed by another clock, and starts before
-    or ends after the parent. Of at least 20 calls, nine in ten must show a skew in the same direction, with a median of
-    at least 1 ms.
+    A call shows a skew if the child span is not longer than its parent, was timed by a different clock, and starts
+    before or ends after the parent. Of at least 20 calls, nine in ten must show a skew in the same direction, with a
+    median of at least 1 ms.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def find_clock_skew(stage: Path, facts: Sequence[FileFacts], services: Mapping[s
     pairs = pairs[(pairs["clock"] != pairs["clock_parent"]) & (pairs["duration_ns"] <= pairs["duration_ns_parent"])]
     pairs = pairs[~pairs["kind"].isin(_DETACHED) & ~pairs["kind_parent"].isin(_DETACHED)]
     for (parent, child), calls in pairs.groupby(["clock_parent", "clock"], sort=True):
-        sentence = _describe_skew(str(parent), str(child), _shifts_ns(calls))
+        sentence = _describe_skew(str(parent), str(child), _compute_shifts_ns(calls))
         if sentence is not None:
             yield sentence
 
@@ -79,11 +79,11 @@ def _read_sample(stage: Path, files: Sequence[FileFacts]) -> pd.DataFrame:
     return pa.Table.from_batches(batches).to_pandas().astype({"origin": object, "kind": object})
 
 
-def _shifts_ns(calls: pd.DataFrame) -> np.ndarray:
+def _compute_shifts_ns(calls: pd.DataFrame) -> np.ndarray:
     """Return the shortest shift that puts each child within its parent; negative if the child's clock is ahead."""
-    early = calls["time_parent"].to_numpy() - calls["time"].to_numpy()
-    late = calls["duration_ns"].to_numpy() - calls["duration_ns_parent"].to_numpy() - early
-    return np.where(early > 0, early, np.where(late > 0, -late, 0)).astype(np.int64)
+    early_ns = calls["time_parent"].to_numpy() - calls["time"].to_numpy()
+    late_ns = calls["duration_ns"].to_numpy() - calls["duration_ns_parent"].to_numpy() - early_ns
+    return np.where(early_ns > 0, early_ns, np.where(late_ns > 0, -late_ns, 0)).astype(np.int64)
 
 
 def _describe_skew(parent: str, child: str, shifts_ns: np.ndarray) -> str | None:

@@ -56,26 +56,27 @@ def complete_metrics(rows: pa.Table, kinds_of: Mapping[str, str], totals: Totals
 def _drop_pod_totals(rows: pa.Table) -> pa.Table:
     """Remove cAdvisor's samples of whole pods and pause containers if the pod's other containers are recorded.
 
-    They would count twice.
+    They would be counted twice.
     """
     is_total = pc.and_(
         pc.and_(pc.starts_with(rows["metric"].cast(pa.string()), "container_"), pc.is_valid(rows["pod"])),
         pc.invert(pc.starts_with(rows["metric"].cast(pa.string()), "container_network_")),
     )
     container = pc.fill_null(rows["container"].cast(pa.string()), "")
-    named = pc.and_(is_total, pc.invert(pc.is_in(container, pa.array(["", "POD"]))))
-    if not pc.any(named).as_py():
+    is_named = pc.and_(is_total, pc.invert(pc.is_in(container, pa.array(["", "POD"]))))
+    if not pc.any(is_named).as_py():
         return rows
-    detailed = pc.unique(rows.filter(named)["pod"].cast(pa.string()))
+    detailed_pods = pc.unique(rows.filter(is_named)["pod"].cast(pa.string()))
     total = pc.and_(
-        pc.and_(is_total, pc.is_in(container, pa.array(["", "POD"]))), pc.is_in(rows["pod"].cast(pa.string()), detailed)
+        pc.and_(is_total, pc.is_in(container, pa.array(["", "POD"]))),
+        pc.is_in(rows["pod"].cast(pa.string()), detailed_pods),
     )
     return rows.filter(pc.invert(pc.fill_null(total, False)))
 
 
 def _accumulate(rows: pa.Table, totals: Totals) -> pa.Table:
     """Turn increases since the last sample into counts, and add them to the totals of their series."""
-    rows, starts = _by_series(rows)
+    rows, starts = _sort_by_series(rows)
     ends = np.append(starts, len(rows))[1:]
     is_delta = pc.starts_with(rows["kind"], _DELTA).to_numpy()
     values = rows["value"].to_numpy()
@@ -90,7 +91,7 @@ def _accumulate(rows: pa.Table, totals: Totals) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index("kind"), "kind", kinds)
 
 
-def _by_series(rows: pa.Table) -> tuple[pa.Table, np.ndarray]:
+def _sort_by_series(rows: pa.Table) -> tuple[pa.Table, np.ndarray]:
     """Return the rows in order of series and time, and the position of the first row of each series."""
     rows = in_one_chunk(rows)
     order = order_of("metrics", rows)
@@ -176,7 +177,7 @@ def find_calls(spans: pa.Table, services: Sequence[str]) -> tuple[set[tuple[str,
 
 def interval_s(metrics: pa.Table) -> float | None:
     """Return the median time between the samples of a series, in seconds; None if no series has two samples."""
-    rows, starts = _by_series(metrics)
+    rows, starts = _sort_by_series(metrics)
     times = rows["time"].cast(pa.int64()).to_numpy()
     inside = np.ones(max(0, len(times) - 1), dtype=bool)
     inside[starts[1:] - 1] = False

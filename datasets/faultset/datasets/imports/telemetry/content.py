@@ -27,7 +27,7 @@ _SMALL_BYTES = 1 << 30
 _LARGEST_RATIO = 500
 """Largest credible ratio of unpacked to packed size."""
 _COMPRESSIONS = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bz2"), (b"\xfd7zXZ\0", "xz"))
-_OTHERS = (
+_UNSUPPORTED = (
     (b"\x04\x22\x4d\x18", "is compressed with LZ4; decompress it"),
     (b"\xff\x06\x00\x00sNaPpY", "is compressed with framed Snappy; decompress it"),
     (b"PK\x03\x04", "is a zip archive or an office document; unpack it, or export it as CSV"),
@@ -37,7 +37,7 @@ _OTHERS = (
     (b"SQLite format 3", "is a SQLite database; export its tables as CSV"),
     (b"\x7fELF", "is a program; give the telemetry that it writes"),
 )
-_MARKS = (
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -81,13 +81,13 @@ class Content:
     def open(self, advance: Callable[[int], None] | None = None) -> Iterator[IO[bytes]]:
         """Open the content, decompressed and as UTF-8 if it is text; `advance` gets the size of each piece read."""
         with self.path.open("rb") as raw:
-            plain = _decompress(_Counted(raw, advance), self.compression)
+            plain = _decompress(_CountingReader(raw, advance), self.compression)
             limit = max(_SMALL_BYTES, _LARGEST_RATIO * self.size) if self.compression else None
-            limited = io.BufferedReader(_Limited(plain, limit, self.name), 1 << 18)
+            limited = io.BufferedReader(_LimitedReader(plain, limit, self.name), 1 << 18)
             yield _decode(limited, self.encoding)
 
     def lines(self, stream: IO[bytes]) -> Iterator[bytes | None]:
-        """Yield the lines of an open stream without their ends; None for a line longer than 64 MB."""
+        """Yield the lines of an open stream without their line endings; None for a line longer than 64 MB."""
         while line := stream.readline(LONGEST_LINE):
             if len(line) < LONGEST_LINE or line.endswith(b"\n"):
                 yield line.rstrip(b"\r\n")
@@ -97,7 +97,7 @@ class Content:
             yield None
 
 
-class _Counted(io.RawIOBase):
+class _CountingReader(io.RawIOBase):
     def __init__(self, raw: IO[bytes], advance: Callable[[int], None] | None) -> None:
         self._raw, self._advance = raw, advance
 
@@ -111,7 +111,7 @@ class _Counted(io.RawIOBase):
         return count
 
 
-class _Limited(io.RawIOBase):
+class _LimitedReader(io.RawIOBase):
     """Refuses more bytes than a file of this size can credibly unpack to."""
 
     def __init__(self, plain: IO[bytes], limit: int | None, name: str) -> None:
@@ -162,10 +162,10 @@ def _decode(stream: io.BufferedReader[Any], encoding: str) -> IO[bytes]:
 
 def transcode(stream: IO[bytes], encoding: str) -> IO[bytes]:
     """Return a stream as valid UTF-8; invalid bytes become U+FFFD."""
-    return io.BufferedReader(_Transcoded(stream, encoding), 1 << 18)
+    return io.BufferedReader(_TranscodingReader(stream, encoding), 1 << 18)
 
 
-class _Transcoded(io.RawIOBase):
+class _TranscodingReader(io.RawIOBase):
     def __init__(self, stream: IO[bytes], encoding: str) -> None:
         self._stream, self._decoder = stream, codecs.getincrementaldecoder(encoding)("replace")
         self._rest = b""
@@ -199,12 +199,14 @@ def open_content(path: Path, name: str) -> Content:
     except OSError as problem:
         raise explain_read_error(path, problem) from problem
     compression = next((kind for magic, kind in _COMPRESSIONS if start.startswith(magic)), "")
-    reason = next((reason for magic, reason in _OTHERS if start.startswith(magic)), "")
+    reason = next((reason for magic, reason in _UNSUPPORTED if start.startswith(magic)), "")
     if reason:
         raise DataError(f"{name} {reason}, or leave the file out")
     raw = Content(path=path, name=name, size=size, compression=compression, head=b"", encoding="", is_whole=False)
     head = _read_head(raw, HEAD_BYTES)
-    encoding = next((encoding for mark, encoding in _MARKS if head.startswith(mark)), "" if b"\0" in head else "utf-8")
+    encoding = next(
+        (encoding for mark, encoding in _BYTE_ORDER_MARKS if head.startswith(mark)), "" if b"\0" in head else "utf-8"
+    )
     is_whole = len(head) < HEAD_BYTES
     if encoding in ("utf-16", "utf-32"):
         head = codecs.getincrementaldecoder(encoding)("replace").decode(head).encode("utf-8", "replace")

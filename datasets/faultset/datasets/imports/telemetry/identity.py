@@ -47,13 +47,13 @@ _OUR_LOGS = re.compile(r"/(?P<pod>[a-z0-9.-]+)/(?P<container>[a-z0-9.-]+)/\d+\.l
 
 
 def read_origin(facts: Mapping[str, Any], default: Origin = Origin()) -> Origin:  # noqa: B008
-    """Return the origin that attributes name; fields that they lack come from `default`."""
-    origin = Origin(*(_find(facts, names) or getattr(default, field) for field, names in IDENTITY.items()))
+    """Return the origin that attributes describe; fields that they lack come from `default`."""
+    origin = Origin(*(_find_value(facts, names) or getattr(default, field) for field, names in IDENTITY.items()))
     if OUR_SERVICE not in facts:
         return origin
     # Our own exports have the workload and the name that the process reported.
     return origin._replace(
-        service=short_name(facts[OUR_SERVICE]) or NO_SERVICE, reported=_find(facts, ("service.name",))
+        service=short_name(facts[OUR_SERVICE]) or NO_SERVICE, reported=_find_value(facts, ("service.name",))
     )
 
 
@@ -64,7 +64,7 @@ def split_labels(labels: Mapping[str, Any], default: Origin = Origin()) -> tuple
     for field, names in IDENTITY.items():
         name = next((name for name in names if rest.get(name) and not _describes(field, name, rest)), None)
         if name is not None:
-            fields[field] = short_name(rest[name] if name == _described(rest) else rest.pop(name))
+            fields[field] = short_name(rest[name] if name == _find_object_label(rest) else rest.pop(name))
     side = rest.get("reporter")
     if side in ("source", "destination") or "source_workload" in rest:
         prefix = "source" if side == "source" else "destination"
@@ -74,23 +74,23 @@ def split_labels(labels: Mapping[str, Any], default: Origin = Origin()) -> tuple
     job = rest.pop("job", "")
     if job and not (default.service or any(fields.get(field) for field in ("service", "workload", "pod"))):
         fields["service"] = short_name(job.rpartition("/")[2])
-    for name in SCRAPE_LABELS - {_described(rest)}:
+    for name in SCRAPE_LABELS - {_find_object_label(rest)}:
         rest.pop(name, None)
     return Origin(*(fields.get(field) or getattr(default, field) for field in IDENTITY)), rest
 
 
 def _describes(field: str, name: str, labels: Mapping[str, str]) -> bool:
     """Return whether a label names the measured object rather than the origin of the measurement."""
-    return field in ("service", "host") and name == _described(labels)
+    return field in ("service", "host") and name == _find_object_label(labels)
 
 
-def _described(labels: Mapping[str, str]) -> str:
+def _find_object_label(labels: Mapping[str, str]) -> str:
     """Return the label with which kube-state-metrics names the object of a series; empty for other metrics."""
     words = labels.get("__name__", "").split("_")
     return words[1] if words[0] == "kube" and len(words) > 2 and words[1] not in ("pod", "namespace") else ""
 
 
-def _find(facts: Mapping[str, Any], names: tuple[str, ...]) -> str:
+def _find_value(facts: Mapping[str, Any], names: tuple[str, ...]) -> str:
     for name in names:
         value = facts.get(name)
         if isinstance(value, str | int) and value != "":

@@ -20,7 +20,7 @@ from faultset.datasets.imports.telemetry.times import parse_time
 
 _AROUND_NS = 30 * 60 * SECOND_NS
 """Time before and after `--at`."""
-_SHORTEST_BEFORE_NS = 10 * 60 * SECOND_NS
+_MIN_DEFAULT_BEFORE_NS = 10 * 60 * SECOND_NS
 _MIN_BEFORE_NS = 10 * SECOND_NS
 _JITTER = 0.2
 """The time before an incident varies by this share, as in collected episodes, so that its length reveals nothing."""
@@ -132,7 +132,9 @@ def read_incidents(path: Path) -> IncidentFile:
         content = {"incidents": content}
     file = check_type({} if content is None else content, IncidentFile, str(path), error=UsageError)
     if not file.incidents and not file.healthy:
-        raise UsageError(f"{path} must have at least one entry under incidents or healthy; add start and end of one")
+        raise UsageError(
+            f"{path} must have at least one entry under incidents or healthy; add the start and end of one"
+        )
     return file
 
 
@@ -142,7 +144,7 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[EpisodeW
     Parameters
     ----------
     data
-        First time of the telemetry and the time after its last.
+        First time of the telemetry, and the time just after its last.
 
     Raises
     ------
@@ -153,11 +155,11 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[EpisodeW
     """
     windows: list[EpisodeWindow] = []
     ended_ns = data[0]
-    for incident in sorted(file.incidents, key=lambda incident: _moment(incident.start, "start")):
-        windows.append(_incident_window(incident, data, ended_ns))
+    for incident in sorted(file.incidents, key=lambda incident: _read_moment(incident.start, "start")):
+        windows.append(_build_incident_window(incident, data, ended_ns))
         ended_ns = max(ended_ns, windows[-1].end_ns)
     for healthy in file.healthy:
-        start_ns, end_ns = _span(healthy.start, healthy.end, healthy.name)
+        start_ns, end_ns = _read_span(healthy.start, healthy.end, healthy.name)
         _check_covered(start_ns, end_ns, healthy.name or str(healthy.start), data)
         start_ns, end_ns = _trim(start_ns, end_ns, data)
         windows.append(
@@ -173,7 +175,7 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[EpisodeW
 def list_recording_windows(
     file: IncidentFile, data: tuple[int, int]
 ) -> tuple[list[EpisodeWindow], list[tuple[int, int]]]:
-    """Return the incidents of a recording, and start and end of each healthy time.
+    """Return the incidents of a recording, and the start and end of each healthy time.
 
     Raises
     ------
@@ -183,8 +185,8 @@ def list_recording_windows(
         No telemetry covers an entry.
     """
     incidents = []
-    for incident in sorted(file.incidents, key=lambda incident: _moment(incident.start, "start")):
-        start_ns, end_ns = _span(incident.start, incident.end, incident.name)
+    for incident in sorted(file.incidents, key=lambda incident: _read_moment(incident.start, "start")):
+        start_ns, end_ns = _read_span(incident.start, incident.end, incident.name)
         key = incident.name or f"incident {rfc3339(start_ns)}"
         _check_covered(start_ns, end_ns, key, data)
         incidents.append(
@@ -192,15 +194,15 @@ def list_recording_windows(
                 key=key,
                 start_ns=max(start_ns, data[0]),
                 end_ns=min(end_ns, data[1]),
-                causes=_causes(incident),
+                causes=_list_causes(incident),
                 kind="incident",
                 label=_label_fields(incident) | {"fault": incident.fault},
             )
         )
-    return incidents, [_span(entry.start, entry.end, entry.name) for entry in file.healthy]
+    return incidents, [_read_span(entry.start, entry.end, entry.name) for entry in file.healthy]
 
 
-def _causes(incident: IncidentEntry) -> tuple[str, ...]:
+def _list_causes(incident: IncidentEntry) -> tuple[str, ...]:
     return (incident.cause,) if isinstance(incident.cause, str) else tuple(incident.cause or ())
 
 
@@ -209,8 +211,8 @@ def _label_fields(incident: IncidentEntry) -> dict[str, Any]:
     return label | {"parameters": _alarm_parameters(incident.alarm)}
 
 
-def _incident_window(incident: IncidentEntry, data: tuple[int, int], ended_ns: int) -> EpisodeWindow:
-    onset_ns, end_ns = _span(incident.start, incident.end, incident.name)
+def _build_incident_window(incident: IncidentEntry, data: tuple[int, int], ended_ns: int) -> EpisodeWindow:
+    onset_ns, end_ns = _read_span(incident.start, incident.end, incident.name)
     key = incident.name or f"incident {rfc3339(onset_ns)}"
     _check_covered(onset_ns, end_ns, key, data)
     if incident.before:
@@ -223,7 +225,7 @@ def _incident_window(incident: IncidentEntry, data: tuple[int, int], ended_ns: i
         start_ns = onset_ns - before_ns
     else:
         share = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) / 2**32
-        length_ns = max(_SHORTEST_BEFORE_NS, end_ns - onset_ns)
+        length_ns = max(_MIN_DEFAULT_BEFORE_NS, end_ns - onset_ns)
         start_ns = max(ended_ns, onset_ns - round(length_ns * (1 + _JITTER * (2 * share - 1))))
     start_ns, end_ns = _trim(start_ns, end_ns, data)
     if onset_ns - start_ns < _MIN_BEFORE_NS:
@@ -231,11 +233,11 @@ def _incident_window(incident: IncidentEntry, data: tuple[int, int], ended_ns: i
             f"{quoted(key)} needs at least {duration_text(_MIN_BEFORE_NS / SECOND_NS)} of telemetry before its start "
             "and after any previous incident; add earlier telemetry, or leave the incident out"
         )
-    causes, label = _causes(incident), _label_fields(incident)
+    causes, label = _list_causes(incident), _label_fields(incident)
     if causes:
         label["fault"] = incident.fault
     kind = "incident" if causes else "unlabelled"
-    healthy_ns = None if incident.healthy_until is None else _moment(incident.healthy_until, "healthy_until")
+    healthy_ns = None if incident.healthy_until is None else _read_moment(incident.healthy_until, "healthy_until")
     if healthy_ns is not None and not start_ns < healthy_ns <= onset_ns:
         raise UsageError(
             f"healthy_until of {quoted(key)} must be between {rfc3339(start_ns)} and {rfc3339(onset_ns)}, got "
@@ -259,7 +261,7 @@ def _alarm_parameters(alarm: Alarm | None) -> dict[str, Any]:
     source = {"service": alarm.service} if alarm.service else {}
     if source and alarm.metric:
         source["metric"] = alarm.metric
-    time_ns = None if alarm.time is None else _moment(alarm.time, "alarm.time")
+    time_ns = None if alarm.time is None else _read_moment(alarm.time, "alarm.time")
     return ({"alarm": source} if source else {}) | ({} if time_ns is None else {"alarm_ns": time_ns})
 
 
@@ -306,18 +308,18 @@ def whole_window(data: tuple[int, int]) -> EpisodeWindow:
 
 def parse_moment(text: str) -> int:
     """Return a time from the user in nanoseconds; raise UsageError if it is invalid."""
-    return _moment(text, "--at")
+    return _read_moment(text, "--at")
 
 
-def _moment(value: Moment, name: str) -> int:
+def _read_moment(value: Moment, name: str) -> int:
     time_ns = parse_time(value)
     if time_ns is None or time_ns <= 0:
         raise UsageError(f"{name} must be a time such as 2026-03-01T10:00:00Z, got {quoted(value)}")
     return time_ns
 
 
-def _span(start: Moment, end: Moment, name: str) -> tuple[int, int]:
-    start_ns, end_ns = _moment(start, "start"), _moment(end, "end")
+def _read_span(start: Moment, end: Moment, name: str) -> tuple[int, int]:
+    start_ns, end_ns = _read_moment(start, "start"), _read_moment(end, "end")
     if end_ns <= start_ns:
         raise UsageError(f"{quoted(name or str(start))} must end after it starts, but its end is {quoted(end)}")
     return start_ns, end_ns

@@ -1,7 +1,7 @@
 """Read JSON lines and documents of any size piece by piece.
 
-A unit is what a reader takes at once: a line, a document, or an item of the array in which a large document holds its
-records.
+A unit is what a reader processes at a time: a line, a document, or an item of the array in which a large document holds
+its records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONTAINERS = frozenset({
 })  # fmt: skip
 """Keys under which documents hold their records."""
 _SMALL_BYTES = 48 << 20
-_DEEPEST = 1_000
+_MAX_DEPTH = 1_000
 _OPENING, _CLOSING = np.frombuffer(b"[{", np.uint8), np.frombuffer(b"]}", np.uint8)
 _START = re.compile(r"[\[{]")
 NOT_JSON = "is not complete JSON"
@@ -60,11 +60,11 @@ def is_json_lines(content: Content) -> bool:
     except (ValueError, RecursionError):
         # The first line may be truncated; the lines after it are still valid.
         second = rest.lstrip().partition(b"\n")[0]
-        return line.startswith(b"{") and second.startswith(b"{") and _loads(second) is not None
+        return line.startswith(b"{") and second.startswith(b"{") and _parse_or_none(second) is not None
     return isinstance(first, dict | list) and (not rest.strip() or rest.lstrip()[:1] in (b"{", b"["))
 
 
-def _loads(line: bytes) -> Any:
+def _parse_or_none(line: bytes) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
@@ -165,6 +165,6 @@ class _JoinedStream:
         steps = np.isin(letters, _OPENING).astype(np.int32) - np.isin(letters, _CLOSING)
         depths = np.cumsum(steps)
         if len(depths):
-            if self._depth + int(depths.max()) > _DEEPEST:
-                raise DamagedError(f"is nested deeper than {_DEEPEST:,} levels")
+            if self._depth + int(depths.max()) > _MAX_DEPTH:
+                raise DamagedError(f"is nested deeper than {_MAX_DEPTH:,} levels")
             self._depth += int(depths[-1])

@@ -54,7 +54,7 @@ class FileRule:
     columns: Mapping[Name, Name] = field(default_factory=dict[str, str])
     """Our name of a column -> its name in the table."""
     separator: Name = ""
-    """Text between service and metric in the column names of a wide table; `/` by default."""
+    """Text between the service and the metric in the column names of a wide table; `/` by default."""
     kind: Literal["gauge", "counter"] = "gauge"
     """Kind of all metrics in a wide table."""
 
@@ -129,7 +129,7 @@ def read_mapping(path: Path) -> TelemetryMapping:
     Raises
     ------
     UsageError
-        It is missing, is not YAML, or has an unknown field or value.
+        The file is missing, is not YAML, or has an unknown field or value.
     """
     content = parse_yaml(read_yaml_text(path, "mapping file"), str(path))
     return check_type({} if content is None else content, TelemetryMapping, str(path), error=UsageError)

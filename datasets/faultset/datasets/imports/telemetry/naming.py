@@ -56,7 +56,7 @@ class ServiceNames:
 
 
 def derive_workload(pod: str) -> str:
-    """Return the workload that the name of a pod suggests; empty without a pod.
+    """Return the workload that the name of a pod suggests; empty if the name is empty.
 
     >>> [derive_workload(pod) for pod in ("cart-7d4b9c5f6-x2x4z", "redis-0", "kube-proxy-8nmp6", "standalone")]
     ['cart', 'redis', 'kube-proxy', 'standalone']
@@ -80,18 +80,22 @@ def name_services(origins: Mapping[str, Mapping[str, int]], mapping: TelemetryMa
     """
     parsed = {text: _clean(Origin.parse(text)) for counts in origins.values() for text in counts}
     _strip_namespaces(parsed)
-    of_pod, of_workload = _links(parsed, origins)
-    raw = {text: _raw_name(origin, of_pod, of_workload) for text, origin in parsed.items()}
+    of_pod, of_workload = _find_links(parsed, origins)
+    raw = {text: _find_raw_name(origin, of_pod, of_workload) for text, origin in parsed.items()}
     canonical, linked = _unify(raw, origins, mapping)
     linked = [*linked, *_describe_links(parsed, raw)]
     of_origin: dict[str, str | None] = {}
     for text, name in raw.items():
-        of_origin[text] = _final(name, canonical, parsed[text], mapping)
-    of_name = {name: _final(name, canonical, Origin(service=name), mapping) for name in set(raw.values()) if name}
+        of_origin[text] = _resolve_name(name, canonical, parsed[text], mapping)
+    of_name = {
+        name: _resolve_name(name, canonical, Origin(service=name), mapping) for name in set(raw.values()) if name
+    }
     for origin in parsed.values():
         for name in (origin.service, origin.workload, derive_workload(origin.pod)):
             if name and name not in of_name:
-                of_name[name] = _final(canonical.get(name, of_workload.get(name, name)), canonical, origin, mapping)
+                of_name[name] = _resolve_name(
+                    canonical.get(name, of_workload.get(name, name)), canonical, origin, mapping
+                )
     aliases: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     unmatched: Counter[str] = Counter()
     for table, counts in origins.items():
@@ -135,7 +139,7 @@ def _strip_namespaces(parsed: dict[str, Origin]) -> None:
             parsed[text] = origin._replace(service=name)
 
 
-def _links(
+def _find_links(
     parsed: Mapping[str, Origin], origins: Mapping[str, Mapping[str, int]]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the service of each pod, and of each workload whose pods all have the same service."""
@@ -157,7 +161,7 @@ def _links(
     return of_pod, of_workload
 
 
-def _raw_name(origin: Origin, of_pod: Mapping[str, str], of_workload: Mapping[str, str]) -> str:
+def _find_raw_name(origin: Origin, of_pod: Mapping[str, str], of_workload: Mapping[str, str]) -> str:
     if origin.service:
         return "" if origin.service == NO_SERVICE else origin.service
     if origin.pod in of_pod:
@@ -168,10 +172,10 @@ def _raw_name(origin: Origin, of_pod: Mapping[str, str], of_workload: Mapping[st
     return "" if origin.pod else origin.container
 
 
-def _plain(name: str) -> str:
+def _simplify(name: str) -> str:
     """Return a name in lower case, without separators or an ending such as `service`.
 
-    >>> _plain("cart-service"), _plain("CartService"), _plain("service")
+    >>> _simplify("cart-service"), _simplify("CartService"), _simplify("service")
     ('cart', 'cart', 'service')
     """
     text = re.sub(r"[^a-z0-9]", "", name.lower())
@@ -189,7 +193,7 @@ def _unify(
                 tables[raw[text]][table] += count
     groups: dict[str, list[str]] = defaultdict(list)
     for name in tables:
-        groups[_plain(name)].append(name)
+        groups[_simplify(name)].append(name)
     canonical: dict[str, str] = {}
     linked: list[tuple[str, str, str]] = []
     for names in groups.values():
@@ -199,7 +203,7 @@ def _unify(
             is_same = name == main or not shares or name in mapping.services
             canonical[name] = main if is_same else name
             if name != main and is_same:
-                linked.append((name, main, "the names differ in form only"))
+                linked.append((name, main, "the names differ only in spelling"))
     return canonical, linked
 
 
@@ -207,10 +211,10 @@ def _describe_links(parsed: Mapping[str, Origin], raw: Mapping[str, str]) -> Ite
     for text, origin in parsed.items():
         workload = origin.workload or derive_workload(origin.pod)
         if not origin.service and workload and raw[text] != workload:
-            yield workload, raw[text], "the same pod names both"
+            yield workload, raw[text], "records of one pod use both names"
 
 
-def _final(name: str, canonical: Mapping[str, str], origin: Origin, mapping: TelemetryMapping) -> str | None:
+def _resolve_name(name: str, canonical: Mapping[str, str], origin: Origin, mapping: TelemetryMapping) -> str | None:
     spelling = canonical.get(name, name)
     for key in (origin.service, origin.pod, origin.workload, name, spelling):
         if key and key in mapping.services:

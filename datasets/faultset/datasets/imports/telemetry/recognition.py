@@ -29,7 +29,7 @@ from faultset.datasets.imports.telemetry.readers.tables import is_table, read_cs
 from faultset.datasets.imports.telemetry.times import parse_time
 from faultset.datasets.telemetry_formats.log_lines import strip_escapes
 
-_LARGEST_MESSAGE = 512 << 20
+_MAX_MESSAGE_BYTES = 512 << 20
 """Maximum bytes of a protobuf message, which must fit in memory; exporters write a few megabytes."""
 _REFUSED_TEXT = (
     (r"NAME(SPACE)?\s+.*CPU\(cores\)", "is output of kubectl top, which has no times; record metrics over time"),
@@ -131,7 +131,7 @@ def _default_time_ns(path: Path, rule: FileRule) -> int | None:
 
 
 def _read_lines(content: Content, stream: IO[bytes], context: ReadingContext, read: Callable[[str], None]) -> None:
-    """Pass all lines to a reader, without colours; lines with invalid UTF-8 are repaired and counted."""
+    """Pass all lines to a reader, without colour codes; lines with invalid UTF-8 are repaired and counted."""
     lines = content.lines(stream)
     with closing(lines):  # type: ignore[type-var]
         while True:
@@ -177,10 +177,10 @@ def _read_mixed(content: Content, stream: IO[bytes], context: ReadingContext) ->
 
 
 def _read_binary(content: Content, context: ReadingContext, advance: Callable[[int], None] | None) -> str:
-    if content.size > _LARGEST_MESSAGE:
-        raise DataError(f"{content.name} is binary and larger than {_LARGEST_MESSAGE >> 20} MB; export it in pieces")
+    if content.size > _MAX_MESSAGE_BYTES:
+        raise DataError(f"{content.name} is binary and larger than {_MAX_MESSAGE_BYTES >> 20} MB; export it in pieces")
     with content.open(advance) as stream:
-        body = stream.read(_LARGEST_MESSAGE)
+        body = stream.read(_MAX_MESSAGE_BYTES)
     request = decode_remote_write(body)
     if request is not None:
         read_remote_write(request, context)

@@ -48,7 +48,7 @@ class TelemetryRecordingPlan:
 
 
 def find_stretches(ranges: Sequence[tuple[int, int]], data: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return the time that files cover; gaps of half an hour separate stretches.
+    """Return the stretches of time that files cover, separated by gaps of at least half an hour.
 
     Parameters
     ----------

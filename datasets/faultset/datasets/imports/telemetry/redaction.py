@@ -32,7 +32,7 @@ SECRET_KEY = re.compile(rf"(?:^|[._-])(?:{_KEYS})$", re.IGNORECASE)
 
 
 class Redactor:
-    """Replaces secrets with a mark, and counts changed texts.
+    """Replaces secrets with a placeholder, and counts changed texts.
 
     Parameters
     ----------

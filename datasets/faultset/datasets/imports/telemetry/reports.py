@@ -59,18 +59,18 @@ def _find_issues(facts: Sequence[FileFacts], names: ServiceNames) -> Iterator[st
     for file in facts:
         for table in file.rows:
             first, last = file.first_ns[table], file.last_ns[table]
-            former = covered.get(table, (first, last))
-            covered[table] = min(former[0], first), max(former[1], last)
+            earlier = covered.get(table, (first, last))
+            covered[table] = min(earlier[0], first), max(earlier[1], last)
     for table, (first, last) in covered.items():
-        for other, (begin, end) in covered.items():
-            if table < other and (last < begin or end < first):
-                gap_s = (begin - last if last < begin else first - end) / 1e9
+        for other, (start, end) in covered.items():
+            if table < other and (last < start or end < first):
+                gap_s = (start - last if last < start else first - end) / 1e9
                 yield (
-                    f"{table} ({rfc3339(first)} to {rfc3339(last)}) and {other} ({rfc3339(begin)} to "
-                    f"{rfc3339(end)}) do not overlap, they are {duration_text(gap_s)} apart; check time zones"
+                    f"{table} ({rfc3339(first)} to {rfc3339(last)}) and {other} ({rfc3339(start)} to "
+                    f"{rfc3339(end)}) do not overlap and are {duration_text(gap_s)} apart; check time zones"
                 )
     for table, count in names.unmatched.items():
-        yield f"{count_text(count, 'row')} of {table} without a service"
+        yield f"{count_text(count, 'row')} of {table} cannot be attributed to a service"
 
 
 def describe_formats(files: Sequence[FileFacts]) -> list[str]:

@@ -27,8 +27,8 @@ _BATCH_ROWS = 50_000
 _METRIC_ROWS = 400_000
 _BATCH_CHARACTERS = 32 << 20
 """Maximum characters of a batch; long messages reach it before the maximum number of rows."""
-_LONGEST_NAME = 300
-_LONGEST_TEXT = 4 << 20
+_MAX_NAME_LENGTH = 300
+_MAX_TEXT_LENGTH = 4 << 20
 
 STAGED: dict[str, pa.Schema] = {
     "metrics": pa.schema([
@@ -96,7 +96,7 @@ class StagedSeries(NamedTuple):
     labels: str
     """Other labels as canonical JSON."""
     kind: str
-    """counter, gauge, bucket, sum, count or unknown; `delta-` before it marks increases since the last sample."""
+    """counter, gauge, bucket, sum, count or unknown; the prefix `delta-` marks increases since the last sample."""
 
 
 class StagedRows:
@@ -147,7 +147,7 @@ class StagedRows:
             self._drop_time(time_ns)
             return
         self._times.append(time_ns)
-        self._numbers.append(self._number(series))
+        self._numbers.append(self._get_number(series))
         self._values.append(value)
         if len(self._times) >= _METRIC_ROWS:
             self._flush_metrics()
@@ -164,7 +164,7 @@ class StagedRows:
         if len(times_ns):
             self._times.frombytes(np.ascontiguousarray(times_ns, dtype=np.int64).tobytes())
             self._values.frombytes(np.ascontiguousarray(values, dtype=np.float64).tobytes())
-            numbers = np.full(len(times_ns), self._number(series), dtype=np.int32)
+            numbers = np.full(len(times_ns), self._get_number(series), dtype=np.int32)
             self._numbers.frombytes(numbers.tobytes())
             if len(self._times) >= _METRIC_ROWS:
                 self._flush_metrics()
@@ -199,16 +199,16 @@ class StagedRows:
             writer.close()
 
     def _clean(self, text: str) -> str:
-        if len(text) > _LONGEST_TEXT:
-            self.note(f"a text is longer than {_LONGEST_TEXT >> 20} MB and was cut")
-            text = text[:_LONGEST_TEXT]
+        if len(text) > _MAX_TEXT_LENGTH:
+            self.note(f"a text is longer than {_MAX_TEXT_LENGTH >> 20} MB and was truncated")
+            text = text[:_MAX_TEXT_LENGTH]
         self._characters += len(text)
         return replace_surrogates(text).replace("\0", "\ufffd") if not text.isascii() or "\0" in text else text
 
     def _drop_time(self, time_ns: int | None) -> None:
         self.drop("has no time" if not time_ns else "has a time before 2000 or after 2116")
 
-    def _number(self, series: StagedSeries) -> int:
+    def _get_number(self, series: StagedSeries) -> int:
         number = self._series.get(series)
         if number is None:
             number = self._series[series] = len(self._series)
@@ -286,4 +286,4 @@ def short_name(value: Any) -> str:
     text = "" if value is None else str(value)
     if not text.isprintable():
         text = "".join(char if char.isprintable() else " " for char in replace_surrogates(text))
-    return text[:_LONGEST_NAME].strip()
+    return text[:_MAX_NAME_LENGTH].strip()

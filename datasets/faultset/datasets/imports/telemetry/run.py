@@ -60,7 +60,7 @@ class TelemetryOptions:
     incidents: Path | str | None = None
     """Incident file."""
     app: str = "app"
-    """Name of the application without a mapping file."""
+    """Name of the application, used only if `mapping` is None."""
     at: str | None = None
     """Time to cut one episode around."""
     window: tuple[int, int] | None = None
@@ -147,7 +147,7 @@ def examine_telemetry(
     progress: Progress | None = None,
     announce: Callable[[object], None] | None = None,
 ) -> TelemetryReport:
-    """Return what an import would recognise; the staged rows stay in `folder` for a later import."""
+    """Return what an import would recognise; the staged rows are kept in `folder` for a later import."""
     with stage_telemetry(paths, folder, options or TelemetryOptions(), progress=progress, announce=announce) as staged:
         return staged.report
 
@@ -168,7 +168,7 @@ def stage_telemetry(
     if not inputs:
         raise DataError(f"{', '.join(map(str, paths))} holds no file; give files or folders of telemetry")
     if announce is not None:
-        announce(_cost_text(inputs))
+        announce(_format_cost(inputs))
     with translate_write_errors(folder), translate_disk_full(folder.parent):
         folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, "import"):
@@ -177,19 +177,19 @@ def stage_telemetry(
             folder,
             mapping,
             lambda: Redactor(options.redact, options.redact_patterns),
-            _counter(inputs, progress),
+            _build_counter(inputs, progress),
         )
         usable = [file for file in facts if file.rows]
         if not usable:
             shutil.rmtree(folder, ignore_errors=True)
-            raise DataError(_no_telemetry(facts))
+            raise DataError(_explain_no_telemetry(facts))
         yield StagedTelemetry(folder=folder, mapping=mapping, report=build_report(folder, facts, mapping))
 
 
 def check_options(options: TelemetryOptions) -> None:
     """Raise UsageError or DataError for wrong options and files, before gigabytes are read."""
     if options.at is not None and options.incidents is not None:
-        raise UsageError("--at and --incidents exclude each other; give one of them")
+        raise UsageError("--at and --incidents are mutually exclusive; give one of them")
     if options.at is not None and options.recording:
         raise UsageError("--at cuts an episode, and --recording writes a recording; give one of them")
     if options.at is not None:
@@ -205,7 +205,7 @@ def staging_folder(out: Path) -> Path:
     return out.parent / f"{out.name}{STAGE_SUFFIX}"
 
 
-def _counter(inputs: Sequence[InputFile], progress: Progress | None) -> Callable[[int], None]:
+def _build_counter(inputs: Sequence[InputFile], progress: Progress | None) -> Callable[[int], None]:
     """Return a function that counts bytes and shows megabytes."""
     total = max(1, sum(file.size for file in inputs) // _STEP_BYTES)
     steps = StepCounter(total, progress)
@@ -221,12 +221,12 @@ def _counter(inputs: Sequence[InputFile], progress: Progress | None) -> Callable
     return advance
 
 
-def _cost_text(inputs: Sequence[InputFile]) -> str:
+def _format_cost(inputs: Sequence[InputFile]) -> str:
     size = sum(file.size for file in inputs)
     return f"{count_text(len(inputs), 'file')}, {size_text(size)}: about {duration_text(size / _BYTES_PER_S)} to read"
 
 
-def _no_telemetry(facts: Sequence[FileFacts]) -> str:
+def _explain_no_telemetry(facts: Sequence[FileFacts]) -> str:
     refusals = [file.refusal for file in facts if file.refusal]
     if len(refusals) == 1:
         return f"no telemetry: {refusals[0]}"

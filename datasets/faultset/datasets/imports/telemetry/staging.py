@@ -50,7 +50,7 @@ class FileFacts:
     notes: Mapping[str, int] = field(default_factory=dict[str, int])
     """Remark -> number of records that were changed."""
     redacted: int = 0
-    """Texts in which secrets were hidden."""
+    """Number of texts in which secrets were hidden."""
     origins: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, "dict[str, int]"])
     """Table -> text of an origin -> number of rows."""
     metrics: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -104,9 +104,11 @@ def list_inputs(paths: Sequence[Path]) -> list[InputFile]:
                 except DataError as error:
                     inputs.append(InputFile(path=file, name=file.name, size=0, refusal=str(error)))
                     continue
-                inputs += [_input(inner, f"{file.name}/{inner.relative_to(folder)}") for inner in walk_files([folder])]
+                inputs += [
+                    _build_input(inner, f"{file.name}/{inner.relative_to(folder)}") for inner in walk_files([folder])
+                ]
             else:
-                inputs.append(_input(file, file.relative_to(path).as_posix() if path.is_dir() else file.name))
+                inputs.append(_build_input(file, file.relative_to(path).as_posix() if path.is_dir() else file.name))
     return inputs
 
 
@@ -128,13 +130,13 @@ def _database_input(folder: Path) -> InputFile:
         name=folder.name,
         size=0,
         refusal=(
-            f"{folder} is a data folder of Prometheus, which only Prometheus reads; use "
+            f"{folder} is a data folder of Prometheus, which only Prometheus can read; use "
             f'"faultset record --prometheus URL", or write it as text with "promtool tsdb dump-openmetrics {folder}"'
         ),
     )
 
 
-def _input(path: Path, name: str) -> InputFile:
+def _build_input(path: Path, name: str) -> InputFile:
     try:
         size = path.stat().st_size
     except OSError:
@@ -290,7 +292,7 @@ def _refuse_without_rows(name: str, kind: str, dropped: Counter[str], has_types:
     if has_types and not dropped:
         return ""
     if not dropped:
-        return f"{name} is {kind} without a record"
+        return f"{name} is {kind} without records"
     reason, count = dropped.most_common(1)[0]
     total = sum(dropped.values())
     share = (

@@ -50,26 +50,26 @@ def parse_time(value: Any, zone: tzinfo | None = None) -> int | None:
     text = value.strip()
     match = _ISO.fullmatch(text)
     if match:
-        return _join(match, zone)
+        return _build_time(match, zone)
     if _EPOCH.fullmatch(text):
         whole, _, rest = text.partition(".")
         factor, _ = find_epoch_unit(abs(int(whole)))
         return int(whole) * factor + (round(float(f"0.{rest}") * factor) if rest else 0)
     match = _ACCESS.search(text)
-    return _join_access(match) if match else None
+    return _build_access_time(match) if match else None
 
 
 def find_time(line: str, zone: tzinfo | None = None) -> tuple[int, int] | None:
-    """Return the time of a log line and the position of the text after it; None without a time.
+    """Return the time of a log line and the position of the text after it; None if it has no time.
 
     The line of an access log is kept whole, so its text begins at position 0.
     """
     match = START.match(line)
     if match:
-        time_ns = _join(match, zone)
+        time_ns = _build_time(match, zone)
         return None if time_ns is None else (time_ns, match.end())
     match = _ACCESS.search(line, 0, 200)
-    time_ns = _join_access(match) if match else None
+    time_ns = _build_access_time(match) if match else None
     return None if time_ns is None else (time_ns, 0)
 
 
@@ -81,7 +81,7 @@ def _parse_float(value: float) -> int | None:
     return whole * factor + round((value - whole) * factor)
 
 
-def _join(match: re.Match[str], zone: tzinfo | None) -> int | None:
+def _build_time(match: re.Match[str], zone: tzinfo | None) -> int | None:
     fraction, offset = match[7], match[8]
     try:
         year, month, day, hour, minute, second = (int(match[group]) for group in range(1, 7))
@@ -96,7 +96,7 @@ def _join(match: re.Match[str], zone: tzinfo | None) -> int | None:
     return seconds * SECOND_NS + int((fraction or "0").ljust(9, "0")[:9])
 
 
-def _join_access(match: re.Match[str]) -> int | None:
+def _build_access_time(match: re.Match[str]) -> int | None:
     month = _MONTHS.get(match[2])
     try:
         moment = datetime(int(match[3]), month or 0, int(match[1]), int(match[4]), int(match[5]), int(match[6]))

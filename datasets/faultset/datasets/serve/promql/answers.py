@@ -53,7 +53,7 @@ def answer_range(
         raise QueryError('"end" must not be before "start"; give a later time')
     steps = (end_ms - start_ms) // step_ms + 1
     if steps > MAX_STEPS:
-        raise QueryError(f'the query has {steps} steps, at most {MAX_STEPS} are allowed; increase "step"')
+        raise QueryError(f'the query has {steps} steps, but at most {MAX_STEPS} are allowed; increase "step"')
     times_ms = start_ms + step_ms * np.arange(steps, dtype=np.int64)
     value = evaluate(query, Query(series=series, times_ms=times_ms, now_ms=now_ms))
     if isinstance(value, str | list):

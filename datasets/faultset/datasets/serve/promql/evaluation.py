@@ -79,8 +79,8 @@ def evaluate(expression: str, query: Query) -> Value | list[SampledSeries] | str
     if isinstance(node, parser.MatrixSelector | parser.SubqueryExpr):
         if len(query.times_ms) != 1:
             raise QueryError("a range query cannot return ranges such as x[5m]; wrap the range in rate(...)")
-        window = _range(node, query)
-        return _inside(window.series, int(window.ends_ms[0]) - window.length_ms, int(window.ends_ms[0]))
+        window = _evaluate_range(node, query)
+        return _cut_series(window.series, int(window.ends_ms[0]) - window.length_ms, int(window.ends_ms[0]))
     return _evaluate(node, query)
 
 
@@ -89,10 +89,10 @@ def read_matchers(selector: str) -> list[LabelMatcher]:
     node = _unwrap(_parse(selector))
     if not isinstance(node, parser.VectorSelector):
         raise QueryError(f'"{selector}" must be a selector such as up{{job="api"}}')
-    return _matchers(node)
+    return _list_matchers(node)
 
 
-def _inside(series: Sequence[SampledSeries], start_ms: int, end_ms: int) -> list[SampledSeries]:
+def _cut_series(series: Sequence[SampledSeries], start_ms: int, end_ms: int) -> list[SampledSeries]:
     cut = []
     for item in series:
         first = int(np.searchsorted(item.times_ms, start_ms, side="right"))
@@ -127,42 +127,42 @@ def _evaluate(node: parser.Expr, query: Query) -> Value:
     if isinstance(node, parser.AggregateExpr):
         return _aggregate(node, query)
     if isinstance(node, parser.Call):
-        return _call(node, query)
+        return _evaluate_call(node, query)
     raise QueryError("a range such as x[5m] is only valid as the argument of a function; wrap it in rate(...)")
 
 
-def _vector(node: parser.Expr, query: Query) -> Vector:
+def _evaluate_vector(node: parser.Expr, query: Query) -> Vector:
     """Return the value of an expression that the parser has checked to be a vector."""
     value = _evaluate(node, query)
     assert isinstance(value, Vector)
     return value
 
 
-def _scalar(node: Any, query: Query) -> Floats:
+def _evaluate_scalar(node: Any, query: Query) -> Floats:
     """Return the value of an expression that the parser has checked to be a scalar."""
     value = _evaluate(node, query)
     assert not isinstance(value, Vector)
     return value
 
 
-def _text(node: parser.Expr) -> str:
+def _get_text(node: parser.Expr) -> str:
     node = _unwrap(node)
     assert isinstance(node, parser.StringLiteral)
     return node.val
 
 
-def _matchers(node: parser.VectorSelector) -> list[LabelMatcher]:
+def _list_matchers(node: parser.VectorSelector) -> list[LabelMatcher]:
     if node.matchers.or_matchers:
         raise QueryError('"or" between label matchers is not supported; use a regular expression')
-    matchers = [LabelMatcher(item.name, _sign(item.op), item.value) for item in node.matchers.matchers]
+    matchers = [LabelMatcher(item.name, _get_sign(item.op), item.value) for item in node.matchers.matchers]
     return [*matchers, LabelMatcher(NAME, "=", node.name)] if node.name else matchers
 
 
-def _sign(operation: Any) -> str:
+def _get_sign(operation: Any) -> str:
     return _SIGNS[str(operation).rpartition(".")[2]]
 
 
-def _shifted(node: Any, query: Query) -> Ints:
+def _shift_times(node: Any, query: Query) -> Ints:
     """Return the evaluation times after the modifiers `@` and `offset`."""
     times_ms = query.times_ms
     if node.at is not None:
@@ -181,8 +181,8 @@ def _milliseconds(duration: timedelta | None) -> int:
 
 def _select_instant(node: parser.VectorSelector, query: Query) -> tuple[Vector, Ints]:
     """Return the current value of each series at each step, and the [rows, steps] times of these samples."""
-    times_ms = _shifted(node, query)
-    selected = query.series.select(_matchers(node), query.now_ms)
+    times_ms = _shift_times(node, query)
+    selected = query.series.select(_list_matchers(node), query.now_ms)
     _check_size(len(selected), len(times_ms))
     labels, values, present, sampled = [], [], [], []
     for item in selected:
@@ -216,20 +216,20 @@ class _Range:
     length_ms: int
 
 
-def _range(node: parser.Expr, query: Query) -> _Range:
+def _evaluate_range(node: parser.Expr, query: Query) -> _Range:
     node = _unwrap(node)
     if isinstance(node, parser.MatrixSelector):
         selector = node.vector_selector
-        selected = query.series.select(_matchers(selector), query.now_ms)
-        return _Range(series=selected, ends_ms=_shifted(selector, query), length_ms=_milliseconds(node.range))
+        selected = query.series.select(_list_matchers(selector), query.now_ms)
+        return _Range(series=selected, ends_ms=_shift_times(selector, query), length_ms=_milliseconds(node.range))
     if isinstance(node, parser.SubqueryExpr):
-        return _subquery(node, query)
+        return _evaluate_subquery(node, query)
     raise QueryError(f'"{node.prettify()}" must be a range such as x[5m]; add the length of the window')
 
 
-def _subquery(node: parser.SubqueryExpr, query: Query) -> _Range:
+def _evaluate_subquery(node: parser.SubqueryExpr, query: Query) -> _Range:
     """Evaluate a subquery at the multiples of its step; every result row becomes a series."""
-    ends_ms, length_ms = _shifted(node, query), _milliseconds(node.range)
+    ends_ms, length_ms = _shift_times(node, query), _milliseconds(node.range)
     step_ms = _milliseconds(node.step) or _DEFAULT_SUBQUERY_STEP_MS
     first = (int(ends_ms.min()) - length_ms) // step_ms + 1
     grid_ms = step_ms * np.arange(first, int(ends_ms.max()) // step_ms + 1, dtype=np.int64)
@@ -246,12 +246,12 @@ def _subquery(node: parser.SubqueryExpr, query: Query) -> _Range:
     return _Range(series=series, ends_ms=ends_ms, length_ms=length_ms)
 
 
-def _over_windows(node: parser.Call, query: Query) -> Vector:
+def _evaluate_windows(node: parser.Call, query: Query) -> Vector:
     name = node.func.name
     *parameters, last = node.args
-    window = _range(last, query)
+    window = _evaluate_range(last, query)
     _check_size(len(window.series), len(query.times_ms))
-    level = _scalar(parameters[0], query) if parameters else None
+    level = _evaluate_scalar(parameters[0], query) if parameters else None
     labels, values, present = [], [], []
     for item in window.series:
         windows = SlidingWindows.cut(item, window.ends_ms, window.length_ms)
@@ -270,13 +270,13 @@ def _over_windows(node: parser.Call, query: Query) -> Vector:
 
 def _aggregate(node: parser.AggregateExpr, query: Query) -> Vector:
     operation = str(node.op)
-    vector = _vector(node.expr, query)
+    vector = _evaluate_vector(node.expr, query)
     is_without = node.modifier is not None and str(node.modifier.type).endswith("Without")
     key = functions.group_key(list(node.modifier.labels) if node.modifier is not None else [], is_without=is_without)
     if operation in ("topk", "bottomk"):
-        return select_extreme(vector, key, _scalar(node.param, query), largest=operation == "topk")
+        return select_extreme(vector, key, _evaluate_scalar(node.param, query), largest=operation == "topk")
     if operation == "quantile":
-        return aggregate(vector, operation, key, _scalar(node.param, query))
+        return aggregate(vector, operation, key, _evaluate_scalar(node.param, query))
     if operation not in AGGREGATIONS:
         supported = ", ".join([*AGGREGATIONS, "topk", "bottomk", "quantile"])
         raise QueryError(f'the aggregation "{operation}" is not supported; use one of {supported}')
@@ -300,12 +300,12 @@ def _read_matching(modifier: parser.BinModifier | None) -> Matching:
 _Function = Callable[[Sequence[Any], Query], Value]
 
 
-def _call(node: parser.Call, query: Query) -> Value:
+def _evaluate_call(node: parser.Call, query: Query) -> Value:
     name, arguments = node.func.name, node.args
     if name in WINDOW_FUNCTIONS or name == "quantile_over_time":
-        return _over_windows(node, query)
+        return _evaluate_windows(node, query)
     if name in functions.ELEMENTWISE:
-        return _vector(arguments[0], query).map(functions.ELEMENTWISE[name])
+        return _evaluate_vector(arguments[0], query).map(functions.ELEMENTWISE[name])
     function = _FUNCTIONS.get(name)
     if function is None:
         raise QueryError(f'the function "{name}" is not supported; use one of {", ".join(FUNCTIONS)}')
@@ -322,38 +322,38 @@ def _timestamp(arguments: Sequence[Any], query: Query) -> Value:
         vector, sampled_ms = _select_instant(node, query)
         vector = replace(vector, values=sampled_ms / 1e3)
     else:
-        vector = _vector(node, query)
+        vector = _evaluate_vector(node, query)
         vector = replace(vector, values=np.broadcast_to(query.times_ms / 1e3, vector.values.shape))
     return vector.map(lambda values: values)
 
 
 def _to_vector(arguments: Sequence[Any], query: Query) -> Value:
-    value = _scalar(arguments[0], query)
+    value = _evaluate_scalar(arguments[0], query)
     return Vector(labels=[()], values=value[None, :], present=np.ones((1, len(value)), dtype=bool))
 
 
 def _absent(arguments: Sequence[Any], query: Query) -> Value:
     node = _unwrap(arguments[0])
-    equal = _matchers(node) if isinstance(node, parser.VectorSelector) else []
+    equal = _list_matchers(node) if isinstance(node, parser.VectorSelector) else []
     return functions.mark_absent(
-        _vector(node, query), {item.name: item.value for item in equal if item.sign == "=" and item.value}
+        _evaluate_vector(node, query), {item.name: item.value for item in equal if item.sign == "=" and item.value}
     )
 
 
 def _clamp(arguments: Sequence[Any], query: Query, *, low: int | None, high: int | None) -> Value:
-    minimum = -np.inf if low is None else _scalar(arguments[low], query)
-    maximum = np.inf if high is None else _scalar(arguments[high], query)
-    return _vector(arguments[0], query).map(lambda values: np.maximum(minimum, np.minimum(maximum, values)))
+    minimum = -np.inf if low is None else _evaluate_scalar(arguments[low], query)
+    maximum = np.inf if high is None else _evaluate_scalar(arguments[high], query)
+    return _evaluate_vector(arguments[0], query).map(lambda values: np.maximum(minimum, np.minimum(maximum, values)))
 
 
 def _round(arguments: Sequence[Any], query: Query) -> Value:
-    nearest = _scalar(arguments[1], query) if len(arguments) > 1 else 1.0
-    return _vector(arguments[0], query).map(lambda values: functions.round_values(values, nearest))
+    nearest = _evaluate_scalar(arguments[1], query) if len(arguments) > 1 else 1.0
+    return _evaluate_vector(arguments[0], query).map(lambda values: functions.round_values(values, nearest))
 
 
 def _sort(arguments: Sequence[Any], query: Query, *, descending: bool) -> Value:
     """Sort the rows by value; in a range query, rows have several values and keep their order."""
-    vector = _vector(arguments[0], query)
+    vector = _evaluate_vector(arguments[0], query)
     if len(query.times_ms) != 1:
         return vector
     shown = vector.values[:, 0]
@@ -364,7 +364,7 @@ _FUNCTIONS: Mapping[str, _Function] = {
     "time": _time,
     "timestamp": _timestamp,
     "vector": _to_vector,
-    "scalar": lambda arguments, query: functions.to_scalar(_vector(arguments[0], query)),
+    "scalar": lambda arguments, query: functions.to_scalar(_evaluate_vector(arguments[0], query)),
     "absent": _absent,
     "clamp": lambda arguments, query: _clamp(arguments, query, low=1, high=2),
     "clamp_min": lambda arguments, query: _clamp(arguments, query, low=1, high=None),
@@ -373,16 +373,16 @@ _FUNCTIONS: Mapping[str, _Function] = {
     "sort": lambda arguments, query: _sort(arguments, query, descending=False),
     "sort_desc": lambda arguments, query: _sort(arguments, query, descending=True),
     "histogram_quantile": lambda arguments, query: functions.histogram_quantile(
-        _scalar(arguments[0], query), _vector(arguments[1], query)
+        _evaluate_scalar(arguments[0], query), _evaluate_vector(arguments[1], query)
     ),
     "label_replace": lambda arguments, query: functions.replace_label(
-        _vector(arguments[0], query), *(_text(argument) for argument in arguments[1:5])
+        _evaluate_vector(arguments[0], query), *(_get_text(argument) for argument in arguments[1:5])
     ),
     "label_join": lambda arguments, query: functions.join_labels(
-        _vector(arguments[0], query),
-        _text(arguments[1]),
-        _text(arguments[2]),
-        [_text(argument) for argument in arguments[3:]],
+        _evaluate_vector(arguments[0], query),
+        _get_text(arguments[1]),
+        _get_text(arguments[2]),
+        [_get_text(argument) for argument in arguments[3:]],
     ),
 }
 FUNCTIONS = tuple(sorted([*_FUNCTIONS, *functions.ELEMENTWISE, *WINDOW_FUNCTIONS, "quantile_over_time"]))

@@ -28,7 +28,7 @@ ELEMENTWISE: Mapping[str, Callable[[Floats], Floats]] = {
 
 
 def histogram_quantile(level: Floats, buckets: Vector) -> Vector:
-    """Return a quantile of each histogram, interpolated within its buckets like Prometheus does.
+    """Return a quantile of each histogram, interpolated within its buckets as in Prometheus.
 
     Parameters
     ----------
@@ -37,11 +37,11 @@ def histogram_quantile(level: Floats, buckets: Vector) -> Vector:
     buckets
         Cumulative buckets with the label `le`.
     """
-    usable = [row for row, labels in enumerate(buckets.labels) if _bound(labels) is not None]
+    usable = [row for row, labels in enumerate(buckets.labels) if _get_bound(labels) is not None]
     buckets = buckets.pick(usable)
     labels, values, present = [], [], []
     for group, rows in group_rows(buckets.labels, lambda pairs: without(pairs, (BUCKET, NAME))).items():
-        bounds = np.array([_bound(buckets.labels[row]) for row in rows], dtype=float)
+        bounds = np.array([_get_bound(buckets.labels[row]) for row in rows], dtype=float)
         order = np.argsort(bounds, kind="stable")
         bounds, counts, shown = bounds[order], buckets.values[rows][order], buckets.present[rows][order]
         labels.append(group)
@@ -51,7 +51,7 @@ def histogram_quantile(level: Floats, buckets: Vector) -> Vector:
     return Vector.stack(labels, values, present, len(level))
 
 
-def _bound(labels: Labels) -> float | None:
+def _get_bound(labels: Labels) -> float | None:
     try:
         return float(dict(labels)[BUCKET])
     except (KeyError, ValueError):
@@ -119,8 +119,8 @@ def mark_absent(vector: Vector, matchers: Mapping[str, str]) -> Vector:
 
 def to_scalar(vector: Vector) -> Floats:
     """Return the only value of each step, NaN at steps without exactly one."""
-    alone = vector.present.sum(axis=0) == 1
-    return np.where(alone, np.where(vector.present, vector.values, 0.0).sum(axis=0), np.nan)
+    is_alone = vector.present.sum(axis=0) == 1
+    return np.where(is_alone, np.where(vector.present, vector.values, 0.0).sum(axis=0), np.nan)
 
 
 def group_key(names: list[str], *, is_without: bool) -> Callable[[Labels], Labels]:
@@ -131,5 +131,5 @@ def group_key(names: list[str], *, is_without: bool) -> Callable[[Labels], Label
 
 
 def round_values(values: Floats, nearest: Any) -> Floats:
-    """Return values rounded to multiples of `nearest`, halves upwards."""
+    """Return values rounded to multiples of `nearest`; halves are rounded up."""
     return np.floor(values / nearest + 0.5) * nearest

@@ -119,7 +119,7 @@ def _combine_vectors(symbol: str, left: Vector, right: Vector, matching: Matchin
 
 
 def _single_rows(vector: Vector, matching: Matching) -> dict[Labels, tuple[Labels, Any, Any]]:
-    """Return labels, values and presence by match key; two rows of a key must not have values at the same step."""
+    """Return the labels, values and presence by match key; two rows of a key must not have values at the same step."""
     side = "left" if matching.many == "right" else "right"
     single = {}
     for key, rows in group_rows(vector.labels, matching.key).items():
@@ -170,6 +170,6 @@ def _combine_sets(symbol: str, left: Vector, right: Vector, matching: Matching) 
                 present=np.concatenate([left.present, present]),
             )
         )
-    matched = [shown.get(matching.key(labels), nothing) for labels in left.labels]
-    mask = np.array(matched) if matched else left.present
+    masks = [shown.get(matching.key(labels), nothing) for labels in left.labels]
+    mask = np.array(masks) if masks else left.present
     return Vector(labels=left.labels, values=left.values, present=left.present & (mask if symbol == "and" else ~mask))

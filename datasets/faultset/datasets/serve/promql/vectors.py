@@ -170,7 +170,7 @@ def aggregate(vector: Vector, operation: str, key: Callable[[Labels], Labels], p
 def select_extreme(vector: Vector, key: Callable[[Labels], Labels], counts: Floats, *, largest: bool) -> Vector:
     """Return the rows with the largest or smallest values of each group at each step; NaN comes last.
 
-    With one step, rows are sorted by value.
+    If there is only one step, rows are sorted by value.
     """
     present = np.zeros_like(vector.present)
     sign = -1.0 if largest else 1.0

@@ -9,7 +9,7 @@ import numpy as np
 
 from faultset.datasets.serve.promql.series import Floats, Ints, SampledSeries
 
-_CLOSE = 1.1
+_MAX_CLOSE_INTERVALS = 1.1
 """A window is extrapolated to its border if the nearest sample is closer than this many sampling intervals, otherwise
 by half an interval.
 """
@@ -63,7 +63,7 @@ WindowFunction = Callable[[SlidingWindows], Floats]
 
 
 def extrapolated_change(windows: SlidingWindows, *, is_counter: bool, per_second: bool) -> Floats:
-    """Return the change of a series over each window, extrapolated to its borders like Prometheus does.
+    """Return the change of a series over each window, extrapolated to its borders as in Prometheus.
 
     Parameters
     ----------
@@ -87,8 +87,8 @@ def extrapolated_change(windows: SlidingWindows, *, is_counter: bool, per_second
     average_s = sampled_s / (last - first)
     to_start_s = (times_ms[first] - windows.starts_ms[steps]) / 1e3
     to_end_s = (windows.ends_ms[steps] - times_ms[last]) / 1e3
-    to_start_s = np.where(to_start_s >= _CLOSE * average_s, average_s / 2, to_start_s)
-    to_end_s = np.where(to_end_s >= _CLOSE * average_s, average_s / 2, to_end_s)
+    to_start_s = np.where(to_start_s >= _MAX_CLOSE_INTERVALS * average_s, average_s / 2, to_start_s)
+    to_end_s = np.where(to_end_s >= _MAX_CLOSE_INTERVALS * average_s, average_s / 2, to_end_s)
     if is_counter:
         grows = (change > 0) & (values[first] >= 0)
         to_zero_s = np.divide(sampled_s * values[first], change, out=np.full(len(change), np.inf), where=grows)

@@ -58,7 +58,7 @@ class ReadingContext:
         trace_id: str | None = None,
         span_id: str | None = None,
     ) -> None:
-        """Add a log record; missing fields come from its text."""
+        """Add a log record; missing fields are parsed from its text."""
         line = parse_record(text)
         self.last_log_ns = time_ns or self.last_log_ns
         row = {

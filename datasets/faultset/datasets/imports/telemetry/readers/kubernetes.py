@@ -1,4 +1,4 @@
-"""Read Kubernetes events and objects in the JSON of the API and of kubectl."""
+"""Read Kubernetes events and objects in the JSON format of the API and of kubectl."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def read_object(resource: Mapping[str, Any], context: ReadingContext, time_ns: i
     labels = labels if isinstance(labels, Mapping) else {}
     origin = Origin(
         service=next((short_name(labels[key]) for key in _APP_LABELS if labels.get(key)), ""),
-        workload=name if kind in WORKLOADS else _owner(metadata),
+        workload=name if kind in WORKLOADS else _find_owner(metadata),
         pod=name if kind == "Pod" else "",
         namespace=short_name(metadata.get("namespace")),
     )
@@ -76,7 +76,7 @@ def read_object(resource: Mapping[str, Any], context: ReadingContext, time_ns: i
     context.rows.add("objects", origin, time_ns, row)
 
 
-def _owner(metadata: Mapping[str, Any]) -> str:
+def _find_owner(metadata: Mapping[str, Any]) -> str:
     for reference in metadata.get("ownerReferences") or ():
         if isinstance(reference, Mapping) and reference.get("name"):
             name = short_name(reference["name"])
@@ -85,7 +85,7 @@ def _owner(metadata: Mapping[str, Any]) -> str:
 
 
 def _latest_change(resource: Mapping[str, Any], context: ReadingContext) -> int | None:
-    """Return the latest time in an object: of its creation, its conditions or its managed fields."""
+    """Return the latest time in an object: that of its creation, its conditions or its managed fields."""
     times: list[int] = []
     pending: list[Any] = [resource.get("metadata"), resource.get("status")]
     while pending:

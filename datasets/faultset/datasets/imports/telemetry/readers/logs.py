@@ -76,7 +76,7 @@ def _find_id(flat: Mapping[str, Any], names: Iterable[str], width: int) -> str |
 
 
 def read_loki_stream(item: Mapping[str, Any], context: ReadingContext) -> None:
-    """Read a stream of a Loki answer or push request."""
+    """Read a stream of a Loki response or push request."""
     labels = item["stream"] if isinstance(item.get("stream"), Mapping) else {}
     origin, rest = split_labels(labels, context.origin)
     level = read_level(rest.get("detected_level") or rest.get("level"))

@@ -1,4 +1,4 @@
-"""Read OTLP traces, metrics and logs as JSON and protobuf, and Tempo's traces, which have the same form."""
+"""Read OTLP traces, metrics and logs as JSON and protobuf, and Tempo's traces, which have the same format."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from faultset.datasets.telemetry_formats.otlp_json import (
 from faultset.datasets.telemetry_formats.prometheus import prometheus_name
 
 _DELTA = ("1", "AGGREGATION_TEMPORALITY_DELTA", "AGGREGATIONTEMPORALITY_DELTA")
-_LARGEST_BUCKETS = 10_000
+_MAX_BUCKETS = 10_000
 
 
 class Resource(NamedTuple):
@@ -46,10 +46,10 @@ def read_resource(record: Mapping[str, Any], context: ReadingContext) -> bool:
     origin = read_origin(facts, context.origin)
     is_known = False
     for scopes, items, read in _PARTS:
-        for scope in _list(get_field(record, scopes)):
+        for scope in _as_list(get_field(record, scopes)):
             is_known = True
             if isinstance(scope, Mapping):
-                for item in _list(get_field(scope, items)):
+                for item in _as_list(get_field(scope, items)):
                     if isinstance(item, Mapping):
                         read(item, Resource(origin, facts), context)
                     else:
@@ -59,7 +59,7 @@ def read_resource(record: Mapping[str, Any], context: ReadingContext) -> bool:
     return is_known or any(get_field(record, scopes) is not None for scopes, *_ in _PARTS)
 
 
-def _list(value: Any) -> Sequence[Any]:
+def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
@@ -71,7 +71,7 @@ def _read_span(span: Mapping[str, Any], resource: Resource, context: ReadingCont
     attributes = read_attributes(span.get("attributes"))
     if state.get("message"):
         attributes["otel.status_description"] = state["message"]
-    links = [link for link in _list(span.get("links")) if isinstance(link, Mapping)]
+    links = [link for link in _as_list(span.get("links")) if isinstance(link, Mapping)]
     if links:
         attributes["otel.links"] = [
             f"{read_id(get_field(link, 'traceId'), 16)}-{read_id(get_field(link, 'spanId'), 8)}" for link in links
@@ -197,7 +197,7 @@ def _add_event(
 
 
 def canonical_json_or_text(value: Any) -> str:
-    """Return data as canonical JSON, or as text if JSON cannot hold them."""
+    """Return a value as canonical JSON, or as text if JSON cannot represent it."""
     try:
         return canonical_json(value)
     except (TypeError, ValueError):
@@ -225,7 +225,7 @@ def _read_metric(metric: Mapping[str, Any], resource: Resource, context: Reading
             name if recorded_kind else prometheus_name(name, unit, "counter" if kind == "sum" and monotonic else kind)
         )
         _record_role(stored, facts, context)
-        for point in _list(points):
+        for point in _as_list(points):
             if not isinstance(point, Mapping):
                 context.rows.drop("is a data point with an unknown structure")
                 continue
@@ -287,14 +287,14 @@ def _read_gauge(point: Point, content: Mapping[str, Any], prefix: str) -> None:
 
 
 def _read_histogram(point: Point, content: Mapping[str, Any], prefix: str) -> None:
-    counts = [read_float(count) or 0.0 for count in _list(get_field(content, "bucketCounts"))]
-    bounds = [read_float(bound) for bound in _list(get_field(content, "explicitBounds"))]
+    counts = [read_float(count) or 0.0 for count in _as_list(get_field(content, "bucketCounts"))]
+    bounds = [read_float(bound) for bound in _as_list(get_field(content, "explicitBounds"))]
     total = read_float(content.get("count"))
-    if len(counts) == len(bounds) + 1 <= _LARGEST_BUCKETS:
+    if len(counts) == len(bounds) + 1 <= _MAX_BUCKETS:
         running = 0.0
         for count, bound in zip(counts, bounds, strict=False):
             running += count
-            point.add(running, f"{prefix}bucket", "_bucket", le=_bound_text(bound))
+            point.add(running, f"{prefix}bucket", "_bucket", le=_format_bound(bound))
     elif counts or bounds:
         point.context.rows.note("the histogram has a wrong number of buckets; only its sum and count are kept")
     if total is not None:
@@ -314,10 +314,10 @@ def read_exponential(point: Point, content: Mapping[str, Any], prefix: str) -> N
         point.context.rows.drop("is a histogram with a scale outside -20 to 30")
         return
     counts: dict[float, float] = {}
-    negative = _buckets(content, "negative")
-    positive = _buckets(content, "positive")
-    if len(negative) + len(positive) > _LARGEST_BUCKETS:
-        point.context.rows.drop(f"is a histogram of more than {_LARGEST_BUCKETS:,} buckets")
+    negative = _list_buckets(content, "negative")
+    positive = _list_buckets(content, "positive")
+    if len(negative) + len(positive) > _MAX_BUCKETS:
+        point.context.rows.drop(f"is a histogram of more than {_MAX_BUCKETS:,} buckets")
         return
     for index, count in negative:
         counts[-_power(scale, index)] = count
@@ -328,7 +328,7 @@ def read_exponential(point: Point, content: Mapping[str, Any], prefix: str) -> N
     for bound in sorted(counts):
         running += counts[bound]
         if math.isfinite(bound):
-            point.add(running, f"{prefix}bucket", "_bucket", le=_bound_text(bound))
+            point.add(running, f"{prefix}bucket", "_bucket", le=_format_bound(bound))
     total = read_float(content.get("count"))
     total = running if total is None else total
     point.add(total, f"{prefix}bucket", "_bucket", le="+Inf")
@@ -338,12 +338,14 @@ def read_exponential(point: Point, content: Mapping[str, Any], prefix: str) -> N
         point.add(value, f"{prefix}sum", "_sum")
 
 
-def _buckets(content: Mapping[str, Any], side: str) -> list[tuple[int, float]]:
+def _list_buckets(content: Mapping[str, Any], side: str) -> list[tuple[int, float]]:
     buckets = content.get(side)
     if not isinstance(buckets, Mapping):
         return []
     offset = read_int(buckets.get("offset")) or 0
-    return [(offset + n, read_float(count) or 0.0) for n, count in enumerate(_list(get_field(buckets, "bucketCounts")))]
+    return [
+        (offset + n, read_float(count) or 0.0) for n, count in enumerate(_as_list(get_field(buckets, "bucketCounts")))
+    ]
 
 
 def _power(scale: int, index: int) -> float:
@@ -354,18 +356,18 @@ def _power(scale: int, index: int) -> float:
 
 
 def _read_summary(point: Point, content: Mapping[str, Any], prefix: str) -> None:
-    for quantile in _list(get_field(content, "quantileValues")):
+    for quantile in _as_list(get_field(content, "quantileValues")):
         if isinstance(quantile, Mapping):
             value = read_float(quantile.get("value"))
             level = read_float(quantile.get("quantile"))
-            point.add(value or 0.0, "gauge", quantile=_bound_text(level or 0.0))
+            point.add(value or 0.0, "gauge", quantile=_format_bound(level or 0.0))
     for name in ("sum", "count"):
         value = read_float(content.get(name))
         if value is not None:
             point.add(value, name, f"_{name}")
 
 
-def _bound_text(bound: float | None) -> str:
+def _format_bound(bound: float | None) -> str:
     return (
         "+Inf"
         if bound is None or math.isinf(bound)
@@ -397,17 +399,17 @@ def decode_requests(body: bytes) -> Iterator[Mapping[str, Any]] | None:
 
     The file exporter of OpenTelemetry's collector writes length prefixes.
     """
-    for pieces in ([body], _prefixed(body)):
+    for pieces in ([body], _split_prefixed(body)):
         if pieces is None:
             continue
-        for decode in _decoders():
+        for decode in _build_decoders():
             messages = [decode(piece) for piece in pieces]
             if messages and all(messages):
                 return (resource for message in messages for resource in message or ())
     return None
 
 
-def _prefixed(body: bytes) -> list[bytes] | None:
+def _split_prefixed(body: bytes) -> list[bytes] | None:
     pieces, position = [], 0
     while position + 4 <= len(body):
         (size,) = struct.unpack_from(">I", body, position)
@@ -418,7 +420,7 @@ def _prefixed(body: bytes) -> list[bytes] | None:
     return pieces if pieces and position == len(body) else None
 
 
-def _decoders() -> Iterator[Any]:
+def _build_decoders() -> Iterator[Any]:
     from google.protobuf.json_format import MessageToDict
     from google.protobuf.message import DecodeError
     from opentelemetry.proto.logs.v1.logs_pb2 import LogsData

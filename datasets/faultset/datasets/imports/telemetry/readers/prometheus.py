@@ -56,7 +56,7 @@ def read_series(item: Mapping[str, Any], context: ReadingContext, file_stem: str
 
 
 def add_pairs(context: ReadingContext, labels: Mapping[str, Any], pairs: Sequence[Any]) -> None:
-    """Add the pairs of time in seconds and value of one series."""
+    """Add the samples of one series, given as pairs of a time in seconds and a value."""
     try:
         raw = read_pairs(labels, pairs)
     except (TypeError, ValueError, OverflowError, IndexError):
@@ -128,10 +128,12 @@ class ExpositionText:
             return
         if match["exemplar"]:
             self._context.rows.note("exemplars are not kept")
-        value = _float(match["value"])
+        value = _parse_float(match["value"])
         if math.isnan(value):
             return
-        time_ns = self._default_time_ns if match["time"] is None else self._context.parse_time(_epoch(match["time"]))
+        time_ns = (
+            self._default_time_ns if match["time"] is None else self._context.parse_time(_parse_epoch(match["time"]))
+        )
         if time_ns is None:
             self._context.rows.drop(NO_TIME)
             return
@@ -170,12 +172,12 @@ class ExpositionText:
             return None
         if metric.endswith("_created") and self._type in ("counter", "histogram", "summary"):
             return None
-        kind = self._kind(metric)
+        kind = self._find_kind(metric)
         if self._recorded:
             return _our_series(metric, labels, kind)
         return build_series(self._context, labels | {"__name__": metric}, kind)
 
-    def _kind(self, metric: str) -> str:
+    def _find_kind(self, metric: str) -> str:
         if not metric.startswith(self._family) or not self._family:
             return UNKNOWN
         if self._recorded:
@@ -206,11 +208,11 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], text) if "\\" in text else text
 
 
-def _float(text: str) -> float:
+def _parse_float(text: str) -> float:
     return float(text.replace("_", ""))
 
 
-def _epoch(text: str) -> Any:
+def _parse_epoch(text: str) -> Any:
     return float(text) if "e" in text.lower() else text
 
 
@@ -237,7 +239,7 @@ _METADATA_TYPES = ("", "counter", "gauge", "histogram", "gaugehistogram", "summa
 
 
 @cache
-def _write_request() -> Any:
+def _build_request_class() -> Any:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(name="faultset/remote_write.proto", package="faultset", syntax="proto3")
@@ -255,14 +257,14 @@ def _write_request() -> Any:
 
 
 def decode_remote_write(body: bytes) -> Any | None:
-    """Return a remote-write request, compressed by Snappy or not; None if the bytes are not one."""
+    """Return a remote-write request, with or without Snappy compression; None if the bytes are not one."""
     from google.protobuf.message import DecodeError
 
-    for piece in (body, _unsnappy(body)):
+    for piece in (body, _decompress_snappy(body)):
         if piece is None:
             continue
         try:
-            request = _write_request().FromString(piece)
+            request = _build_request_class().FromString(piece)
         except DecodeError:
             continue
         if request.timeseries and all(any(label.name == "__name__" for label in s.labels) for s in request.timeseries):
@@ -270,7 +272,7 @@ def decode_remote_write(body: bytes) -> Any | None:
     return None
 
 
-def _unsnappy(body: bytes) -> bytes | None:
+def _decompress_snappy(body: bytes) -> bytes | None:
     """Return the content of a raw Snappy block, which begins with its unpacked size; None for other bytes."""
     size, shift = 0, 0
     for byte in body[:5]:
@@ -322,8 +324,8 @@ def _read_native(histogram: Any, labels: Mapping[str, str], context: ReadingCont
 
 
 def _expand(spans: Iterable[Any], deltas: Sequence[int], counts: Sequence[float]) -> dict[str, Any]:
-    """Return buckets in OTLP's form, whose index is one less than Prometheus'."""
-    values = iter(counts) if counts else _running(deltas)
+    """Return buckets in OTLP's format, whose indices are one less than those of Prometheus."""
+    values = iter(counts) if counts else _accumulate(deltas)
     buckets: list[float] = []
     first: int | None = None
     for span in spans:
@@ -335,7 +337,7 @@ def _expand(spans: Iterable[Any], deltas: Sequence[int], counts: Sequence[float]
     return {"offset": first or 0, "bucketCounts": buckets}
 
 
-def _running(deltas: Iterable[int]) -> Iterator[float]:
+def _accumulate(deltas: Iterable[int]) -> Iterator[float]:
     total = 0
     for delta in deltas:
         total += delta

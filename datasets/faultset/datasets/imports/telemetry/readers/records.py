@@ -17,7 +17,7 @@ from faultset.datasets.imports.telemetry.rows import StagedSeries, short_name
 from faultset.datasets.telemetry_formats.otlp_json import read_attributes, read_float
 from faultset.datasets.telemetry_formats.prometheus import prometheus_name
 
-_DEEPEST = 8
+_MAX_DEPTH = 8
 _WATCH_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED"})
 _BULK = frozenset({"index", "create", "update", "delete"})
 _METRIC_DOCUMENTS = frozenset({"SUM", "GAUGE", "HISTOGRAM", "EXPONENTIAL_HISTOGRAM", "SUMMARY"})
@@ -28,7 +28,7 @@ _RESOURCE_KEYS = (
 _MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 """Exceptions of readers for records with fields of wrong types."""
 _log = logging.getLogger(__name__)
-UNKNOWN_FORM = "has an unknown form"
+UNKNOWN_FORM = "has an unknown format"
 
 
 class RecordReader:
@@ -53,9 +53,9 @@ class RecordReader:
             self._context.rows.drop("is a plain value, not a record")
         elif not self._read_known(value, depth, time_ns):
             inner = [key for key in CONTAINERS if isinstance(value.get(key), Mapping | list)]
-            if not inner or depth >= _DEEPEST:
-                self._context.rows.drop(_refusal(value))
-            for key in inner if depth < _DEEPEST else ():
+            if not inner or depth >= _MAX_DEPTH:
+                self._context.rows.drop(_explain_refusal(value))
+            for key in inner if depth < _MAX_DEPTH else ():
                 self.read(value[key], depth + 1, time_ns)
 
     def finish(self) -> None:
@@ -63,7 +63,7 @@ class RecordReader:
         self._docker.finish()
 
     def _read_list(self, value: list[Any], depth: int, time_ns: int | None) -> None:
-        if depth >= _DEEPEST:
+        if depth >= _MAX_DEPTH:
             self._context.rows.drop("is nested too deeply")
         elif len(value) == 2 and isinstance(value[0], int | float) and isinstance(value[1], Mapping):
             self._count("Fluent Bit records")
@@ -113,7 +113,7 @@ class RecordReader:
         data = value.get("data")
         if value.get("status") == "error":
             reason = brief(printable(str(value.get("error") or "no reason given")), 120)
-            self._context.rows.drop(f"is an error of the server ({reason})")
+            self._context.rows.drop(f"is an error response of the server ({reason})")
             return
         for warning in value.get("warnings") or ():
             self._context.rows.note(f"the server warned: {brief(printable(str(warning)), 120)}")
@@ -184,8 +184,8 @@ def _is_label_pairs(value: Any) -> bool:
     )
 
 
-def _refusal(value: Mapping[str, Any]) -> str:
-    """Return why a record of an unknown form cannot be read."""
+def _explain_refusal(value: Mapping[str, Any]) -> str:
+    """Return why a record of an unknown format cannot be read."""
     keys = value.keys()
     if keys & {"spanSet", "spanSets", "rootTraceName"}:
         return "is a result of a Tempo search, which has only parts of traces; save each trace by its id"

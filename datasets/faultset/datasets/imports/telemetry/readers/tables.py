@@ -29,7 +29,7 @@ from faultset.datasets.imports.telemetry.times import parse_time
 from faultset.datasets.telemetry_formats.log_lines import read_level
 from faultset.datasets.telemetry_formats.otlp_json import read_float, read_id, read_int, read_kind, read_status
 
-_ROWS = 20_000
+_BATCH_ROWS = 20_000
 _SYNONYMS: dict[str, str] = {
     "time": "time timestamp @timestamp ts datetime date starttime starttimeunixnano start_time eventtime _time",
     "end": "end endtime end_time endtimeunixnano",
@@ -68,9 +68,9 @@ _NO_LABELS = "{}"
 
 def column_of(names: Sequence[str], rule: FileRule) -> dict[str, str]:
     """Return the name of the column that contains each field."""
-    plain = {_plain(name): name for name in reversed(names)}
+    plain = {_simplify(name): name for name in reversed(names)}
     fields = {
-        field: next((plain[_plain(word)] for word in words if _plain(word) in plain), "")
+        field: next((plain[_simplify(word)] for word in words if _simplify(word) in plain), "")
         for field, words in _NAMES.items()
     }
     for field, name in rule.columns.items():
@@ -84,7 +84,7 @@ def column_of(names: Sequence[str], rule: FileRule) -> dict[str, str]:
     return {field: name for field, name in fields.items() if name}
 
 
-def _plain(name: str) -> str:
+def _simplify(name: str) -> str:
     return re.sub(r"[\s_.-]", "", name).lower()
 
 
@@ -128,8 +128,8 @@ def is_table(lines: Sequence[str]) -> bool:
         return False
     header = [name.strip() for name in next(csv.reader(lines[:1], delimiter=delimiter))]
     names = [name for name in header if name]
-    values = any(read_float(name) is not None or parse_time(name) is not None for name in names)
-    return len(set(names)) == len(names) >= len(header) - 1 and not values
+    has_values = any(read_float(name) is not None or parse_time(name) is not None for name in names)
+    return len(set(names)) == len(names) >= len(header) - 1 and not has_values
 
 
 def read_csv(content: Content, stream: IO[bytes], context: ReadingContext, rule: FileRule) -> None:
@@ -167,7 +167,7 @@ def read_parquet(content: Content, context: ReadingContext, rule: FileRule) -> N
         with pq.ParquetFile(content.path) as file:
             names = file.schema_arrow.names
             read = table_reader(names, context, rule, content.name)
-            for batch in file.iter_batches(batch_size=_ROWS):
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
                 read(batch)
     except (pa.ArrowException, OSError, EOFError) as error:
         raise DataError(f"{content.name} is a damaged Parquet file; restore it ({first_line(error)})") from None
@@ -179,7 +179,7 @@ def table_reader(names: Sequence[str], context: ReadingContext, rule: FileRule, 
     Raises
     ------
     DataError
-        Its columns do not show what the table holds.
+        The columns do not show what the table holds.
     """
     fields = column_of(names, rule)
     signal = find_signal(names, rule)
@@ -195,8 +195,8 @@ def table_reader(names: Sequence[str], context: ReadingContext, rule: FileRule, 
         if signal == "wide":
             _read_wide(batch, fields, context, rule)
             return
-        columns = {field: _column(batch, name) for field, name in fields.items()}
-        times = _times(columns["time"], context)
+        columns = {field: _read_column(batch, name) for field, name in fields.items()}
+        times = _parse_times(columns["time"], context)
         for row in range(batch.num_rows):
             record = {field: column[row] for field, column in columns.items()}
             _READERS[signal](record, times[row], context)
@@ -204,19 +204,19 @@ def table_reader(names: Sequence[str], context: ReadingContext, rule: FileRule, 
     return read
 
 
-def _column(batch: pa.RecordBatch, name: str) -> list[Any]:
+def _read_column(batch: pa.RecordBatch, name: str) -> list[Any]:
     column = batch.column(name)
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ns")).cast(pa.int64())
     return column.to_pylist()
 
 
-def _times(values: Sequence[Any], context: ReadingContext) -> list[int | None]:
+def _parse_times(values: Sequence[Any], context: ReadingContext) -> list[int | None]:
     return [context.parse_time(value) for value in values]
 
 
 def _read_wide(batch: pa.RecordBatch, fields: Mapping[str, str], context: ReadingContext, rule: FileRule) -> None:
-    times = _times(_column(batch, fields["time"]), context)
+    times = _parse_times(_read_column(batch, fields["time"]), context)
     timed = np.array([time is not None for time in times])
     context.rows.drop("has no time", int((~timed).sum()))
     times_ns = np.array([time or 0 for time in times], dtype=np.int64)
@@ -224,7 +224,7 @@ def _read_wide(batch: pa.RecordBatch, fields: Mapping[str, str], context: Readin
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name == fields["time"]:
             continue
-        values = _numbers(column)
+        values = _parse_column(column)
         if values is None:
             context.rows.note(f"column {name} holds text and is not kept", batch.num_rows)
             continue
@@ -234,7 +234,7 @@ def _read_wide(batch: pa.RecordBatch, fields: Mapping[str, str], context: Readin
         context.rows.add_samples(series, times_ns[timed], values[timed])
 
 
-def _numbers(column: pa.Array) -> np.ndarray | None:
+def _parse_column(column: pa.Array) -> np.ndarray | None:
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type):
         return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
@@ -244,7 +244,7 @@ def _numbers(column: pa.Array) -> np.ndarray | None:
     return None if filled and np.isnan(values).all() and column.to_pylist().count("NaN") < filled else values
 
 
-def _labels(value: Any) -> dict[str, Any]:
+def _parse_labels(value: Any) -> dict[str, Any]:
     """Return labels from JSON, a mapping, or pairs such as `a=b,c=d`."""
     if isinstance(value, Mapping):
         return dict(value)
@@ -260,7 +260,7 @@ def _labels(value: Any) -> dict[str, Any]:
     return dict(pair.split("=", 1) for pair in text.split(",") if "=" in pair)
 
 
-def _origin(record: Mapping[str, Any], context: ReadingContext) -> Origin:
+def _build_origin(record: Mapping[str, Any], context: ReadingContext) -> Origin:
     fields = {name: short_name(record.get(name)) for name in ("service", "pod", "container")}
     return context.origin._replace(**{name: text for name, text in fields.items() if text})
 
@@ -271,9 +271,9 @@ def _read_sample(record: Mapping[str, Any], time_ns: int | None, context: Readin
     if value is None or not metric:
         context.rows.drop("has no value" if metric else "has no metric")
         return
-    origin, rest = split_labels(_labels(record.get("labels")), _origin(record, context)) if record.get("labels") else (
-        _origin(record, context), {},
-    )  # fmt: skip
+    origin, rest = _build_origin(record, context), dict[str, str]()
+    if record.get("labels"):
+        origin, rest = split_labels(_parse_labels(record["labels"]), origin)
     kind = str(record.get("kind") or UNKNOWN)
     if value == value:
         context.rows.add_sample(StagedSeries(origin, metric, canonical_json(rest), kind), time_ns, value)
@@ -286,12 +286,12 @@ def _read_span(record: Mapping[str, Any], time_ns: int | None, context: ReadingC
         duration_ns = read_int(record[unit]) or 0
     elif not unit:
         duration_ns = (context.parse_time(record.get("end")) or time_ns or 0) - (time_ns or 0)
-    attributes = _labels(record.get("attributes"))
+    attributes = _parse_labels(record.get("attributes"))
     if record.get("peer_service"):
         attributes["peer.service"] = record["peer_service"]
     if record.get("status_code") is not None:
         attributes.setdefault("http.response.status_code", record["status_code"])
-    origin = _origin(record, context)
+    origin = _build_origin(record, context)
     if record.get("reported_service"):
         origin = origin._replace(service=origin.service or NO_SERVICE, reported=short_name(record["reported_service"]))
     add_span(
@@ -312,7 +312,7 @@ def _read_span(record: Mapping[str, Any], time_ns: int | None, context: ReadingC
 
 def _read_log(record: Mapping[str, Any], time_ns: int | None, context: ReadingContext) -> None:
     context.add_log(
-        _origin(record, context),
+        _build_origin(record, context),
         time_ns,
         str(record.get("message") or ""),
         level=read_level(record.get("level")),
@@ -323,7 +323,7 @@ def _read_log(record: Mapping[str, Any], time_ns: int | None, context: ReadingCo
 
 def _read_event(record: Mapping[str, Any], time_ns: int | None, context: ReadingContext) -> None:
     kind, name = short_name(record.get("kind")), short_name(record.get("name"))
-    origin = _origin(record, context)
+    origin = _build_origin(record, context)
     row = {
         "type": short_name(record.get("type")) or "Normal",
         "reason": short_name(record.get("reason")),

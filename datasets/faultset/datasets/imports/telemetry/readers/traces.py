@@ -42,12 +42,12 @@ def read_jaeger_trace(trace: Mapping[str, Any], context: ReadingContext) -> None
 def read_jaeger_span(
     span: Mapping[str, Any], context: ReadingContext, processes: Mapping[str, Origin] | None = None
 ) -> None:
-    """Read a Jaeger span, either a single document of its index or part of a trace."""
+    """Read a Jaeger span, either an individual document of its index or part of a trace."""
     origin = (processes or {}).get(str(span.get("processID") or span.get("processId")))
     if origin is None:
         origin = _read_process(span.get("process"), context)
     try:
-        facts = read_span_facts({**span, "tags": _tag_list(span), "references": _references(span)})
+        facts = read_span_facts({**span, "tags": _tag_list(span), "references": _list_references(span)})
     except (AttributeError, KeyError, TypeError):
         context.rows.drop("has malformed tags or references")
         return
@@ -68,12 +68,12 @@ def read_jaeger_span(
     )
 
 
-def _references(span: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _list_references(span: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return references with the field names of the query API; without a trace id, a reference is within the trace."""
     return [
         {
             "refType": entry.get("refType", "CHILD_OF"),
-            "traceID": _same_trace(span, entry),
+            "traceID": _get_reference_trace(span, entry),
             "spanID": entry.get("spanID") or entry.get("spanId") or "",
         }
         for entry in span.get("references") or ()
@@ -81,7 +81,7 @@ def _references(span: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _same_trace(span: Mapping[str, Any], entry: Mapping[str, Any]) -> Any:
+def _get_reference_trace(span: Mapping[str, Any], entry: Mapping[str, Any]) -> Any:
     """Return the span's trace id for a reference within its trace, and a different text for other references."""
     trace = span.get("traceID") or span.get("traceId")
     return span.get("traceID") if (entry.get("traceID") or entry.get("traceId") or trace) == trace else "another"
@@ -125,7 +125,7 @@ def _duration_ns(value: Any) -> int:
 
 
 def _pad(text: str, width: int) -> str:
-    """Add the leading zeros that old clients leave out."""
+    """Add the leading zeros that old clients omit."""
     return text.zfill(width) if text and all(char in "0123456789abcdef" for char in text) else text
 
 
@@ -166,10 +166,10 @@ def read_span_document(span: Mapping[str, Any], context: ReadingContext) -> None
     resource = span.get("resource")
     facts = dict(resource) if isinstance(resource, Mapping) else {}
     inner = facts.pop("attributes", None)
-    facts |= read_attributes(inner) | _prefixed(span, "resource.attributes.")
+    facts |= read_attributes(inner) | _select_prefixed(span, "resource.attributes.")
     if span.get("serviceName"):
         facts.setdefault("service.name", span["serviceName"])
-    attributes = read_attributes(span.get("attributes")) | _prefixed(span, "span.attributes.")
+    attributes = read_attributes(span.get("attributes")) | _select_prefixed(span, "span.attributes.")
     attributes.pop("data_stream", None)
     state = span.get("status")
     state = state if isinstance(state, Mapping) else {"code": span.get("status.code")}
@@ -191,7 +191,7 @@ def read_span_document(span: Mapping[str, Any], context: ReadingContext) -> None
     )
 
 
-def _prefixed(record: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _select_prefixed(record: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Return attributes that a document holds as separate fields, with `@` for dots."""
     return {
         str(name)[len(prefix) :].replace("@", "."): value
