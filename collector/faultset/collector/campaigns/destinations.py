@@ -34,7 +34,7 @@ _CAMPAIGN_FILES = (CONTEXT_FILE, table_file("label"), table_file("evidence"))
 _DOCUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.json")
 _FILES_PER_FETCH = 500
 PAUSES_S = (5.0, 30.0)
-"""Pauses before a worker tries again to copy an episode."""
+"""Pauses before a worker retries copying an episode."""
 
 _log = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ class UrlDestination(Destination):
             try:
                 return FinishedEpisodes(self.location).add(run.path / EPISODES / episode, episode)
             except PlatformError as error:
-                _log.warning("copying episode %s failed, trying again in %g s: %s", episode, pause_s, error)
+                _log.warning("copying episode %s failed, retrying in %g s: %s", episode, pause_s, error)
                 time.sleep(pause_s)
         return FinishedEpisodes(self.location).add(run.path / EPISODES / episode, episode)
 
@@ -292,13 +292,13 @@ class UrlDestination(Destination):
             for name in _CAMPAIGN_FILES
             if name in records
         }
-        due = [
+        outdated_files = [
             name
             for name, digest in digests.items()
             if not (folder / name).is_file() or compute_sha256(folder / name) != digest
         ]
-        for first in range(0, len(due), _FILES_PER_FETCH):
-            contents = fetch(f"{self.location}/{EPISODES}", due[first : first + _FILES_PER_FETCH], digests)
+        for first in range(0, len(outdated_files), _FILES_PER_FETCH):
+            contents = fetch(f"{self.location}/{EPISODES}", outdated_files[first : first + _FILES_PER_FETCH], digests)
             for name, content in contents.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(content)

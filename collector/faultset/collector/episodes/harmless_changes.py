@@ -56,9 +56,9 @@ class DecoySchedule:
         self._decoys = decoys
         self._choices: dict[int, tuple[DecoyKind, str]] = {}
 
-    def take_due(self, passed_s: float) -> Iterator[dict[str, Any]]:
+    def take_due(self, elapsed_s: float) -> Iterator[dict[str, Any]]:
         """Make all steps that are due, and yield their changes."""
-        while self._steps and self._steps[0][0] <= passed_s + _ROUNDING_S:
+        while self._steps and self._steps[0][0] <= elapsed_s + _ROUNDING_S:
             _, number, step = self._steps.pop(0)
             decoy = self._decoys[number]
             if number not in self._choices:
@@ -217,7 +217,7 @@ def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, An
 
 
 def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
-    """Restart pods, flush caches or rewrite objects like a fault, but without doing harm."""
+    """Restart pods, flush caches or rewrite objects as a fault does, but without harm."""
     kind = int(rng.integers(3)) if platform.app.deployed is None else int(rng.integers(1, 3))
     if kind == 0:
         store = str(rng.choice(list_databases(platform.app)))

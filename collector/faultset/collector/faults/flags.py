@@ -1,4 +1,4 @@
-"""Faults that turn on feature flags, in the ConfigMap from which the application reads them."""
+"""Faults that turn on feature flags in the ConfigMap from which the application reads them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SECONDS = (5, 10)
 _PERCENT = (100, 90, 75, 50, 25)
 
 _FAULTS = (
-    _FlagFault("ad-failure", "adFailure", "Code Defect", "Make one of ten requests for advertisements fail."),
+    _FlagFault("ad-failure", "adFailure", "Code Defect", "Make one in ten requests for advertisements fail."),
     _FlagFault(
         "ad-high-cpu",
         "adHighCpu",
@@ -42,7 +42,7 @@ _FAULTS = (
         "Keep four threads of the ad service busy while it gets requests.",
     ),
     _FlagFault(
-        "ad-manual-gc", "adManualGc", "Code Defect", "Collect garbage ten times at every request for advertisements."
+        "ad-manual-gc", "adManualGc", "Code Defect", "Collect garbage ten times on every request for advertisements."
     ),
     _FlagFault(
         "cart-failure",
@@ -61,7 +61,7 @@ _FAULTS = (
         "image-slow-load",
         "imageSlowLoad",
         "Misconfiguration",
-        "Delay images by some seconds.",
+        "Delay images by several seconds.",
         variants=tuple(f"{number}sec" for number in _SECONDS),
         intensity=f"{either(_SECONDS)} s",
     ),
@@ -104,7 +104,7 @@ _FAULTS = (
 
 
 def service_of_flag(name: str) -> Callable[[AppSpec], tuple[str, ...]]:
-    """Return a function that selects the service that evaluates a flag; without the flag it selects none."""
+    """Return a function that selects the service that evaluates a flag; none if the application lacks the flag."""
 
     def targets(app: AppSpec) -> tuple[str, ...]:
         flag = app.flags.flags.get(name) if app.flags else None

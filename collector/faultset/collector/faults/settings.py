@@ -80,7 +80,7 @@ _WINDOW_S = 30.0
 
 
 def usual_call_ms(platform: Platform, service: str) -> float:
-    """Return the 90 % quantile of the durations of a service's recent calls without errors in ms; 0 without calls."""
+    """Return the 90th percentile of the durations of a service's recent successful calls in ms; 0 without calls."""
     end_ns = time.time_ns()
     durations: list[int] = []
     for batch in platform.sources["spans"].snapshot(end_ns - int(_WINDOW_S * SECOND_NS), end_ns):

@@ -36,7 +36,7 @@ def draw_background_errors(seed: int, app: AppSpec) -> BackgroundErrors:
 def with_background_errors(app: AppSpec, seed: int) -> AppSpec:
     """Return the application with background errors and with probes that some of its services sometimes fail.
 
-    An application that others deployed stays unchanged.
+    An application deployed by others is left unchanged.
     """
     if app.deployed is not None:
         return app

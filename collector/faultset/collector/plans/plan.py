@@ -153,7 +153,7 @@ class Plan:
         return faults or f"no fault, {self.no_fault_kind}"
 
     def to_json(self) -> str:
-        """Write the plan as one line of JSON."""
+        """Return the plan as one line of JSON."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @staticmethod

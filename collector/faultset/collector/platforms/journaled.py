@@ -99,13 +99,13 @@ class JournaledObjects(ABC):
         """Apply a JSON merge patch (RFC 7386) and return the new object."""
         current = self.get(kind, name)
         args = {"kind": kind, "name": name, "change": change}
-        shown = [name, *(change.get("data") or ()), *_leaves(change)]
-        with self.journal.operation("patch", args, undo_of_patch(current, change), shown):
+        visible = [name, *(change.get("data") or ()), *_leaves(change)]
+        with self.journal.operation("patch", args, undo_of_patch(current, change), visible):
             self._patch(kind, name, change)
         return self.get(kind, name)
 
     def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
-        """Delete an object; the undo creates it again, except pods, which their owner replaces."""
+        """Delete an object; the undo recreates it, except for pods, which their owners replace."""
         current = self.get(kind, name)
         args = {"kind": kind, "name": name, "grace_period_s": grace_period_s}
         with self.journal.operation("delete", args, undo_of_delete(current), [name, *_leaves(current.get("spec"))]):
@@ -151,12 +151,12 @@ class JournaledObjects(ABC):
         Parameters
         ----------
         scope
-            Undo only changes of this scope; all by default.
+            Undo only changes in this scope; all by default.
 
         Raises
         ------
         UndoFailed
-            Some changes could not be undone; the next call tries them again.
+            Some changes could not be undone; the next call retries them.
         """
         failures: list[str] = []
         try:
@@ -179,7 +179,7 @@ class JournaledObjects(ABC):
             case "patch":
                 self._patch_back(operation["kind"], operation["name"], operation["change"])
             case "apply":
-                self._create_again(operation["object"])
+                self._recreate(operation["object"])
             case "release-claim":
                 self._patch("PersistentVolume", operation["volume"], {"spec": {"claimRef": None}})
             case "exec":
@@ -222,7 +222,7 @@ class JournaledObjects(ABC):
             raise PlatformError(f"Secret {name} cannot be restored, since Secret {source} has no key {source_key}")
         self._patch("Secret", name, {"data": {key: text}})
 
-    def _create_again(self, manifest: Mapping[str, Any]) -> None:
+    def _recreate(self, manifest: Mapping[str, Any]) -> None:
         """Create an object, or restore its content if it already exists again.
 
         Waits while the old object is being deleted, and deletes an object whose content cannot be restored.
@@ -242,18 +242,18 @@ class JournaledObjects(ABC):
         if not poll_until(is_restored, timeout_s=self.undo_timeout_s, pause_s=self.undo_pause_s):
             raise PlatformError(f'{kind} "{name}" is still being deleted after {self.undo_timeout_s:g} s')
 
-    def _restore_content(self, current: Object, former: Mapping[str, Any]) -> bool:
+    def _restore_content(self, current: Object, original: Mapping[str, Any]) -> bool:
         """Restore the content of an object; return False if a field cannot be changed."""
-        change = restoring_change(current, former)
+        change = restoring_change(current, original)
         try:
             if change:
-                self._patch(former["kind"], former["metadata"]["name"], change)
+                self._patch(original["kind"], original["metadata"]["name"], change)
         except PlatformError:
             return False
         return True
 
     def _run_in_newest(self, labels: Mapping[str, str], argv: Sequence[str]) -> None:
-        """Run a command in the newest pod of a workload; wait if no pod runs yet."""
+        """Run a command in the newest pod of a workload; wait if no pod is running yet."""
         deadline = time.monotonic() + self.undo_timeout_s
         while True:
             pods = [pod for pod in self.list("Pod", labels) if is_active(pod)]

@@ -30,7 +30,7 @@ class ResourceType(NamedTuple):
 
 
 class ApiRefusal(PlatformError):
-    """The API server refuses a request.
+    """The API server refused a request.
 
     Attributes
     ----------
@@ -105,8 +105,8 @@ class ClusterApi:
     ) -> Any:
         root = f"/apis/{resource.api_version}" if "/" in resource.api_version else f"/api/{resource.api_version}"
         path = f"{root}/namespaces/{self._namespace}/{resource.plural}{'/' if name else ''}{name}{query}"
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Content-Type": kind, "Accept": "application/json"}
+        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Content-Type": content_type, "Accept": "application/json"}
         if token := self._token():
             headers["Authorization"] = f"Bearer {token}"
         connection = self._connect()

@@ -99,7 +99,7 @@ class Images:
         self._failed_ns: dict[str, int] = {}
 
     def has(self, state: PodState, container: ContainerState, image: str) -> bool:
-        """Return whether the node has the image; otherwise schedule the next pull."""
+        """Return whether the node has the image; if not, schedule the next pull."""
         container.image = image
         if is_known_image(image):
             message = f'Container image "{image}" already present on machine'

@@ -58,7 +58,7 @@ _ANNOTATION = "pod_annotation_prometheus_io_scrape"
 def check_cluster(
     api: Api, settings: ClusterSettings, probe: Callable[[], tuple[dict[str, str], bool]]
 ) -> list[Requirement]:
-    """Return the result of every check; only the first one if the cluster cannot be reached.
+    """Return the result of every check, or only the first one if the cluster cannot be reached.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def _check_access(api: Api) -> Requirement:
     except PlatformError as error:
         return Requirement("cluster", False, str(error), "correct the kubeconfig or choose another context")
     latency_s = statistics.median(durations)
-    state = f"Kubernetes {version} at {api.server}, answers in {1e3 * latency_s:.0f} ms"
+    state = f"Kubernetes {version} at {api.server}, responds in {1e3 * latency_s:.0f} ms"
     return Requirement(
         "cluster",
         latency_s < SLOW_S,

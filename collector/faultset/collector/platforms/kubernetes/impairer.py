@@ -31,7 +31,7 @@ class NodeCapabilities:
     Attributes
     ----------
     reasons
-        Why each missing capability is missing.
+        Reason for each missing capability, by name.
     """
 
     loss: bool
@@ -46,20 +46,21 @@ class NodeCapabilities:
         return "; ".join(f"{verb}: {reason}" for verb, reason in self.reasons.items())
 
 
-def intersect_capabilities(answers: Iterable[Mapping[str, Any]]) -> NodeCapabilities:
+def intersect_capabilities(responses: Iterable[Mapping[str, Any]]) -> NodeCapabilities:
     """Return the capabilities that all nodes have.
 
     Parameters
     ----------
-    answers
+    responses
         The response of each node's agent to the verb `capabilities`.
     """
-    nodes = list(answers)
+    nodes = list(responses)
     verbs = ("loss", "partition", "delay", "kill")
     reasons = {verb: reason for node in nodes for verb, reason in node.get("reasons", {}).items()}
     supported = {verb: bool(nodes) and all(node.get(verb, False) for node in nodes) for verb in verbs}
     return NodeCapabilities(
-        **supported, reasons={verb: reasons.get(verb, "no node agent runs") for verb in verbs if not supported[verb]}
+        **supported,
+        reasons={verb: reasons.get(verb, "no node agent is running") for verb in verbs if not supported[verb]},
     )
 
 
@@ -94,13 +95,13 @@ class Impairer(Protocol):
 class Renewal:
     """Calls a function every few seconds in a thread, and continues after failures."""
 
-    def __init__(self, renew: Callable[[], None], every_s: float = RENEW_S):
-        self._renew, self._every_s = renew, every_s
+    def __init__(self, renew: Callable[[], None], interval_s: float = RENEW_S):
+        self._renew, self._interval_s = renew, interval_s
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, unless it already runs."""
+        """Start the thread, unless it is already running."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
             self._thread.start()
@@ -109,10 +110,10 @@ class Renewal:
         """Stop the thread; may be called twice."""
         self._closed.set()
         if self._thread is not None:
-            self._thread.join(timeout=2 * self._every_s)
+            self._thread.join(timeout=2 * self._interval_s)
 
     def _run(self) -> None:
-        while not self._closed.wait(self._every_s):
+        while not self._closed.wait(self._interval_s):
             try:
                 self._renew()
             except PlatformError as error:
@@ -141,7 +142,7 @@ class ProgramImpairer(ABC):
 
     @abstractmethod
     def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
-        """Ask the program that is responsible for a pod; raise NotFound if the pod is gone."""
+        """Send a request to the program responsible for a pod; raise NotFound if the pod is gone."""
 
     def start(self) -> None:
         """Start renewing leases."""
@@ -184,14 +185,14 @@ class ProgramImpairer(ABC):
         """Run the program in a pod and return its response; errors start with `description`."""
         text = run_in_pod(self._api, self._namespace, name, self.container, [*PROGRAM, verb, json.dumps(arguments)])
         try:
-            answer = json.loads(text)
+            response = json.loads(text)
         except ValueError:
             raise PlatformError(
-                f"{description} gave an invalid answer to {verb}; use an image of this version of faultset"
+                f"{description} sent an invalid response to {verb}; use an image of this version of faultset"
             ) from None
-        if "error" in answer:
-            raise Refused(f"{description} could not {verb}: {answer['error']}")
-        return answer
+        if "error" in response:
+            raise Refused(f"{description} could not {verb}: {response['error']}")
+        return response
 
 
 class Refused(PlatformError):

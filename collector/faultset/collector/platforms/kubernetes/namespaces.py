@@ -37,7 +37,7 @@ class EpisodeNamespaces:
 
     @staticmethod
     def draw(app: str, deployed: str | None = None) -> EpisodeNamespaces:
-        """Draw random names; an application that already runs keeps its namespace `deployed`."""
+        """Draw random names; an application that is already running keeps its namespace `deployed`."""
         name = f"{app}-{secrets.token_hex(4)}"
         return EpisodeNamespaces(app=deployed or name, control=f"{name}-control")
 
@@ -96,10 +96,10 @@ def await_removal(api: Api, names: Iterable[str], *, timeout_s: float = REMOVAL_
 
 def remove_volumes(api: Api, namespace: str) -> int:
     """Delete the volumes of a namespace; return their number."""
-    answer = api.get(build_path("PersistentVolume", ""), {"labelSelector": f"{APP_NAMESPACE}={namespace}"})
-    for item in answer["items"]:
+    response = api.get(build_path("PersistentVolume", ""), {"labelSelector": f"{APP_NAMESPACE}={namespace}"})
+    for item in response["items"]:
         api.delete(build_path("PersistentVolume", "", item["metadata"]["name"]))
-    return len(answer["items"])
+    return len(response["items"])
 
 
 def list_namespaces(api: Api) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ def agent_manifests(*, namespace: str, image: str, app_namespace: str) -> list[O
     namespace
         The control namespace, which must allow privileged pods.
     app_namespace
-        Agents touch only the pods of this namespace.
+        Agents act only on pods in this namespace.
     """
     metadata = {"name": AGENT_NAME, "namespace": namespace, "labels": dict(AGENT_LABELS)}
     return [
@@ -137,10 +137,10 @@ class NodeAgents(ProgramImpairer):
         """Send SIGKILL to the main process of a container; raise PlatformError if the container is not running."""
         name = pod["metadata"]["name"]
         statuses = pod.get("status", {}).get("containerStatuses", [])
-        identity = next((status.get("containerID") for status in statuses if status["name"] == container), None)
-        if not identity:
+        container_id = next((status.get("containerID") for status in statuses if status["name"] == container), None)
+        if not container_id:
             raise PlatformError(f"cannot kill container {container} of pod {name}, since it is not running")
-        self._ask(pod, "kill", pod=get_uid(pod), container=identity)
+        self._ask(pod, "kill", pod=get_uid(pod), container=container_id)
 
     def remove_volumes(self, paths: Sequence[str]) -> None:
         """Remove folders with their content from every node."""

@@ -151,5 +151,5 @@ def _is_allowed(api: Api, rule: Rule, resource: str, verb: str) -> bool:
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes},
     }
-    answer = api.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
-    return bool(answer.get("status", {}).get("allowed"))
+    response = api.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    return bool(response.get("status", {}).get("allowed"))

@@ -95,7 +95,7 @@ class Load:
         self._channel = Channel(socket)
 
     def step(self, factor: float) -> None:
-        """Multiply the planned rate by `factor`, if the load runs."""
+        """Multiply the planned rate by `factor`, if the load is running."""
         if self._channel is not None:
             self.check()
             self._channel.call(ChangeLoad(factor=factor))
@@ -213,7 +213,7 @@ class LocalPlatform(JournaledPlatform):
         self._require_load().start(seed=seed, rate_rps=rate_rps, mix=mix, traffic=traffic)
 
     def step_load(self, factor: float) -> None:
-        """Change the load, if it runs, to `factor` times its planned rate."""
+        """Change a running load to `factor` times its planned rate."""
         self._require_load().step(factor)
 
     def stop_load(self) -> None:
@@ -348,14 +348,14 @@ class LocalPlatform(JournaledPlatform):
         """Run a command in the pod's main container and return its output; not journaled."""
         target = self.get("Pod", pod)
         container = target["spec"]["containers"][0]["name"]
-        answer = self._require_plane().call(
+        result = self._require_plane().call(
             "commands",
             Execute(uid=target["metadata"]["uid"], container=container, argv=tuple(argv), timeout_s=_EXEC_TIMEOUT_S),
         )
-        if answer.code:
-            output = " ".join(answer.output.split())[-400:]
-            raise PlatformError(f"{argv[0]} in pod {pod} ended with code {answer.code}: {output or 'no output'}")
-        return answer.output
+        if result.code:
+            output = " ".join(result.output.split())[-400:]
+            raise PlatformError(f"{argv[0]} in pod {pod} ended with code {result.code}: {output or 'no output'}")
+        return result.output
 
     def _cluster(self, addresses: AddressBlock) -> Cluster:
         return Cluster(

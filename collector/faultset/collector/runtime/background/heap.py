@@ -60,11 +60,11 @@ class Heap:
             self._live.append(_build_chunk())
 
     def _collect(self) -> None:
-        begin = time.perf_counter()
+        start = time.perf_counter()
         self._garbage.clear()
         gc.collect(0)
         if self._pauses is not None:
-            self._pauses.observe(time.perf_counter() - begin)
+            self._pauses.observe(time.perf_counter() - start)
 
     def _export(self, language: Language) -> None:
         gauge, registry = self._metrics.gauge, self._metrics.registry

@@ -84,11 +84,11 @@ class RpcError(Exception):
 
 
 class CallRejectedError(RpcError):
-    """An open circuit breaker rejects a call, which is not repeated."""
+    """An open circuit breaker rejected a call, which is not retried."""
 
 
 class BadRequest(Exception):
-    """An endpoint refuses a request.
+    """An endpoint refused a request.
 
     Attributes
     ----------
@@ -205,7 +205,7 @@ class SpanStyle:
     convention
         The instrumentation that spans imitate. With OpenTracing's interceptor for gRPC, only codes of class 5xx mark
         the span of a callee as an error, and spans of endpoints never are. With OpenTelemetry, every failed call and
-        every endpoint that answers with 500 or more is an error.
+        every endpoint that responds with 500 or more is an error.
     """
 
     call_component: str | None = "gRPC"
@@ -230,11 +230,11 @@ class SpanStyle:
         return {"response_code": int(code), "response_class": response_class(code)}
 
     def is_server_error(self, code: Code) -> bool:
-        """Return whether the span of a callee that answers with a code is an error."""
+        """Return whether the span of a callee that responds with a code is an error."""
         if self.convention == "opentelemetry":
             return code is not Code.OK
         return response_class(code) == "5xx"
 
     def is_endpoint_error(self, status: int) -> bool:
-        """Return whether the span of an endpoint that answers with an HTTP status is an error."""
+        """Return whether the span of an endpoint that responds with an HTTP status is an error."""
         return self.convention == "opentelemetry" and status >= _SERVER_ERROR

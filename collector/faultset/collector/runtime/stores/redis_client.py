@@ -161,7 +161,7 @@ class RedisClient(StoreClient[_Link]):
         await self.run("MSET", *(word for pair in values.items() for word in pair))
 
     async def set_one(self, key: str, value: str) -> None:
-        """Write one value of a cache."""
+        """Write one value to the cache."""
         await self.run("SET", key, value)
 
     async def publish(self, topic: str, messages: Sequence[Mapping[str, str]]) -> None:

@@ -73,7 +73,7 @@ class RedisDriver(StoreDriver):
     timeout_s
         Timeout of a client for connecting, and for a response.
     redials
-        Whether a client repeats refused connections until the timeout.
+        Whether a client retries refused connections until the timeout.
     options
         Options of the server.
     texts

@@ -1,4 +1,4 @@
-"""Read raw samples of a Prometheus server with range selectors.
+"""Read raw samples from a Prometheus server with range selectors.
 
 `query_range` resamples to a grid and repeats a deleted pod's last value for five minutes. A range selector returns the
 samples as they were scraped, with their times and without staleness markers.
@@ -26,7 +26,7 @@ from faultset.datasets.telemetry_formats.prometheus import (
     read_pairs,
 )
 
-SAMPLES_PER_ANSWER = 150_000
+SAMPLES_PER_RESPONSE = 150_000
 _FIRST_STEP_MS, _MIN_STEP_MS, _MAX_STEP_MS = 60_000, 1_000, 3_600_000
 _SELECTOR_CHARACTERS = 4_000
 _MS = 1_000_000
@@ -46,9 +46,9 @@ def match_any(names: Iterable[str]) -> str:
 class SampleReader:
     """Reads all samples of a window with queries whose responses stay below the server's limits."""
 
-    def __init__(self, endpoint: Endpoint, *, samples_per_answer: int = SAMPLES_PER_ANSWER):
+    def __init__(self, endpoint: Endpoint, *, samples_per_response: int = SAMPLES_PER_RESPONSE):
         self._endpoint = endpoint
-        self._samples_per_answer = samples_per_answer
+        self._samples_per_response = samples_per_response
         self.unreadable: dict[str, str] = {}
         """Metrics that could not be converted to rows, with the reason."""
 
@@ -76,22 +76,22 @@ class SampleReader:
         Raises
         ------
         PlatformError
-            The server refuses, or one metric in one second exceeds its limits.
+            The server refuses the request, or one metric in one second exceeds its limits.
         """
         pieces: dict[tuple[Any, ...], list[RawSeries]] = {}
         for batch in batch_families(families):
             for piece in self.pieces(matcher, batch, start_ns, end_ns):
                 pieces.setdefault((piece.is_histogram, *sorted(piece.labels.items())), []).append(piece)
-        joined = []
+        result = []
         for group in pieces.values():
             times = np.concatenate([piece.times for piece in group])
             series = replace(group[0], times=times, values=np.concatenate([piece.values for piece in group]))
             series = series.select((times >= start_ns) & (times < end_ns))
-            joined.append(series if series.is_histogram else series.select(~np.isnan(series.values)))
-        return self._convert_histograms([series for series in joined if len(series.times)])
+            result.append(series if series.is_histogram else series.select(~np.isnan(series.values)))
+        return self._convert_histograms([series for series in result if len(series.times)])
 
     def pieces(self, matcher: str, families: Sequence[str], start_ns: int, end_ns: int) -> Iterator[RawSeries]:
-        """Yield the samples of one batch from `batch_families`; the pieces of each metric are in order of time."""
+        """Yield the samples of one batch from `batch_families`; the pieces of each metric are in time order."""
         return self._windows(matcher, families, start_ns // _MS, -(-end_ns // _MS))
 
     def _convert_histograms(self, all_series: Sequence[RawSeries]) -> list[RawSeries]:
@@ -153,7 +153,7 @@ class SampleReader:
                 ) from None
             yield from series
             count = sum(_count_samples(piece) for piece in series)
-            growth = self._samples_per_answer / max(count, 1)
+            growth = self._samples_per_response / max(count, 1)
             step_ms = int((until_ms - at_ms) * min(max(growth, 0.25), 4.0))
             step_ms = min(max(step_ms, _MIN_STEP_MS), _MAX_STEP_MS)
             at_ms = until_ms
@@ -174,14 +174,14 @@ class SampleReader:
         return self._data("/api/v1/query", params)
 
     def _data(self, path: str, params: Mapping[str, str | Sequence[str]]) -> Any:
-        answer = self._endpoint.get(path, params)
-        if not isinstance(answer, Mapping) or answer.get("status") != "success":
-            reason = answer.get("error", "no success") if isinstance(answer, Mapping) else "not an object"
+        response = self._endpoint.get(path, params)
+        if not isinstance(response, Mapping) or response.get("status") != "success":
+            reason = response.get("error", "no success") if isinstance(response, Mapping) else "not an object"
             raise PlatformError(f"{self._endpoint.name} rejected {path}: {reason}")
-        warnings = answer.get("warnings")
+        warnings = response.get("warnings")
         if warnings:
-            raise TruncatedResponse(f"{self._endpoint.name} answered {path} only partially: {warnings[0]}")
-        return answer.get("data")
+            raise TruncatedResponse(f"{self._endpoint.name} responded to {path} only partially: {warnings[0]}")
+        return response.get("data")
 
 
 def parse_series(data: Any) -> list[RawSeries]:
@@ -210,7 +210,7 @@ def is_too_big(error: PlatformError) -> bool:
 
 def _result(data: Any, kind: str) -> list[Any]:
     if not isinstance(data, Mapping) or data.get("resultType") != kind:
-        raise TruncatedResponse(f"a Prometheus server did not answer with a {kind}")
+        raise TruncatedResponse(f"a Prometheus server did not respond with a {kind}")
     return data.get("result") or []
 
 
@@ -247,7 +247,7 @@ def duration_s(text: str) -> float:
 
 @dataclass(kw_only=True)
 class Targets:
-    """Current and former scrape targets, with the labels that scraping adds to their series."""
+    """Current and earlier scrape targets, with the labels that scraping adds to their series."""
 
     labels: dict[tuple[str, str], Labels] = field(default_factory=dict)
     """Labels by job and instance."""
@@ -261,8 +261,8 @@ class Targets:
     def update(self, endpoint: Endpoint) -> None:
         """Add the server's current targets; do nothing if the server lacks this API."""
         try:
-            answer = endpoint.get("/api/v1/targets", {"state": "active"})
-            active = answer["data"]["activeTargets"]
+            response = endpoint.get("/api/v1/targets", {"state": "active"})
+            active = response["data"]["activeTargets"]
         except (PlatformError, KeyError, TypeError):
             return
         for target in active:
@@ -278,7 +278,7 @@ class Targets:
 
 
 def scrape_interval_s(endpoint: Endpoint, targets: Targets) -> float:
-    """Return the scrape interval of containers, the server's default or the longest interval of a pool, in this order.
+    """Return the scrape interval of containers or, if unknown, the server's default or the longest of any pool.
 
     Raises
     ------
@@ -292,11 +292,11 @@ def scrape_interval_s(endpoint: Endpoint, targets: Targets) -> float:
         return duration_s(str(config["global"]["scrape_interval"]))
     if targets.intervals_s:
         return max(targets.intervals_s.values())
-    raise PlatformError(f"{endpoint.name} shows no scrape interval, neither in its targets nor in its configuration")
+    raise PlatformError(f"{endpoint.name} shows no scrape interval in its targets or its configuration")
 
 
 def read_metric_types(endpoint: Endpoint) -> MetricTypes:
-    """Read the types of metrics from a server; without an answer, they are inferred from metric names."""
+    """Read the types of metrics from a server; if it has none, they are inferred from metric names."""
     try:
         return MetricTypes(endpoint.get("/api/v1/metadata")["data"] or {})
     except (PlatformError, KeyError, TypeError):

@@ -30,7 +30,7 @@ _NO_SIGNAL = re.compile(
     r"|kube_pod_spec_volumes_.+|.+_created|kube_pod_nodeselectors|kube_service_.+|kube_networkpolicy_.+"
 )
 """Recording rules, alerts, and metrics that hold a description, a constant or a creation time."""
-_EXCEPTIONS = frozenset({"kube_pod_created"})
+_SIGNAL_EXCEPTIONS = frozenset({"kube_pod_created"})
 
 _KINDS = {
     "cronjob": "CronJob",
@@ -56,7 +56,7 @@ def carries_signal(metric: str) -> bool:
     >>> carries_signal("container_cpu_usage_seconds_total"), carries_signal("kube_pod_info")
     (True, False)
     """
-    return metric in _EXCEPTIONS or _NO_SIGNAL.fullmatch(metric) is None
+    return metric in _SIGNAL_EXCEPTIONS or _NO_SIGNAL.fullmatch(metric) is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,10 +347,10 @@ def add_absent_states(all_samples: Iterable[Samples]) -> list[Samples]:
 
 
 _ByMetric = dict[str, dict[SeriesKey, Samples]]
-_Absent = Iterator[tuple[SeriesKey, Times]]
+_AbsentStates = Iterator[tuple[SeriesKey, Times]]
 
 
-def _list_addresses(by_metric: _ByMetric) -> _Absent:
+def _list_addresses(by_metric: _ByMetric) -> _AbsentStates:
     for series, samples in by_metric.get(ENDPOINT_EXISTS, {}).items():
         endpoint = json.loads(series.labels).get("endpoint")
         for ready in ("false", "true"):
@@ -358,24 +358,24 @@ def _list_addresses(by_metric: _ByMetric) -> _Absent:
             yield SeriesKey(series.service, None, None, "kube_endpoint_address", labels, "gauge"), samples.times
 
 
-def _list_waiting(by_metric: _ByMetric) -> _Absent:
+def _list_waiting(by_metric: _ByMetric) -> _AbsentStates:
     metric = "kube_pod_container_status_waiting_reason"
     yield from _list_reasons(by_metric, "kube_pod_container_status_waiting", metric, WAITING_REASONS)
 
 
-def _list_terminated(by_metric: _ByMetric) -> _Absent:
+def _list_terminated(by_metric: _ByMetric) -> _AbsentStates:
     metric = "kube_pod_container_status_last_terminated_reason"
     yield from _list_reasons(by_metric, "kube_pod_container_status_ready", metric, TERMINATED_REASONS)
 
 
-def _list_reasons(by_metric: _ByMetric, base: str, metric: str, reasons: Sequence[str]) -> _Absent:
+def _list_reasons(by_metric: _ByMetric, base: str, metric: str, reasons: Sequence[str]) -> _AbsentStates:
     for series, samples in by_metric.get(base, {}).items():
         for reason in reasons:
             labels = canonical_labels({"reason": reason})
             yield series._replace(metric=metric, labels=labels, kind="gauge"), samples.times
 
 
-def _list_unschedulable(by_metric: _ByMetric) -> _Absent:
+def _list_unschedulable(by_metric: _ByMetric) -> _AbsentStates:
     running = canonical_labels({"phase": "Running"})
     for series, samples in by_metric.get("kube_pod_status_phase", {}).items():
         if series.labels == running:

@@ -89,7 +89,7 @@ class FlowStep:
 class Flow:
     """One direction of a connection: chunks that were sent and have not arrived yet, in order.
 
-    Each packet of a chunk may be lost. After a timeout all missing packets are sent again; the timeout doubles until
+    Each packet of a chunk may be lost. After a timeout all missing packets are retransmitted; the timeout doubles until
     the first chunk is complete. A chunk arrives once it is complete, its travel time has passed and all earlier chunks
     have arrived.
     """
@@ -136,9 +136,9 @@ class Flow:
                     sent = chunk.missing
                     failed = self._transmit(chunk, now_s, link)
                     passed, lost = passed + sent - failed, lost + failed
-            missing = any(chunk.missing for chunk in self._chunks)
+            has_missing = any(chunk.missing for chunk in self._chunks)
             self._retry_s = min(2 * self._retry_s, LAST_RETRY_S) if stuck and head.missing else FIRST_RETRY_S
-            self._retry_at_s = now_s + self._retry_s if missing else None
+            self._retry_at_s = now_s + self._retry_s if has_missing else None
         delivered = 0
         while self._chunks and not self._chunks[0].missing and self._chunks[0].arrival_s <= now_s:
             self._chunks.popleft()
@@ -235,10 +235,10 @@ class Pod:
 
 
 def build_rules(
-    impairments: Iterable[Impairment], before: tuple[RequestRule, ...], now_s: float
+    impairments: Iterable[Impairment], current_rules: tuple[RequestRule, ...], now_s: float
 ) -> tuple[RequestRule, ...]:
     """Return the rules of request impairments; unchanged rules keep their start time."""
-    existing = {rule.impairment: rule for rule in before}
+    existing = {rule.impairment: rule for rule in current_rules}
     return tuple(
         existing.get(impairment) or RequestRule(impairment=impairment, start_s=now_s)
         for impairment in impairments

@@ -86,18 +86,18 @@ class Scraper:
         self.health = ScrapeHealth()
 
     def configure(self, targets: Iterable[ScrapeTarget]) -> None:
-        """Replace the list of pods; pods that were in the list before keep their state."""
-        before, self._pods = self._pods, {}
+        """Replace the list of pods; pods that were already in the list keep their state."""
+        previous, self._pods = self._pods, {}
         for target in targets:
             name = target.pod
             self.services[name] = target.service
-            pod = before.get(name)
+            pod = previous.get(name)
             if pod is None or pod.container != target.container:
                 pod = self._add_pod(name, target.service, target.container)
             pod.url = None if target.address is None else "http://{}:{}/metrics".format(*target.address)
             self._pods[name] = pod
         now_ns = time.time_ns()
-        ended = {**dict.fromkeys(before, now_ns), **self._ended_ns}
+        ended = {**dict.fromkeys(previous, now_ns), **self._ended_ns}
         self._ended_ns = {name: ended_ns for name, ended_ns in ended.items() if name not in self._pods}
 
     def discard(self, before_ns: int) -> None:

@@ -23,7 +23,7 @@ _PRESSURE = {
 
 
 def add_system_samples(store: MetricStore, time_ns: int) -> None:
-    """Add a sample of each series of this machine, without service and pod."""
+    """Add a sample of each series of this machine, without a service or pod."""
     numbers, values = [], []
     for metric, labels, kind, value in system_samples():
         numbers.append(store.number(SeriesKey(None, None, None, metric, canonical_labels(labels), kind)))
@@ -32,7 +32,7 @@ def add_system_samples(store: MetricStore, time_ns: int) -> None:
 
 
 def system_samples() -> Iterator[tuple[str, dict[str, str], str, float]]:
-    """Yield metric, labels, kind and value of each series of this machine."""
+    """Yield the metric, labels, kind and value of each series of this machine."""
     for number, times in enumerate(psutil.cpu_times(percpu=True)):
         for mode in _CPU_MODES:
             yield "node_cpu_seconds_total", {"cpu": str(number), "mode": mode}, "counter", getattr(times, mode, 0.0)

@@ -92,11 +92,13 @@ class OriginalPostgresDriver(OriginalDriver):
             self._run("initdb", ["-D", str(draft), *accounts, *files])
         finally:
             password.unlink()
-        single = ["--single", "-F", "-j", "-D", str(draft)]
+        single_user_options = ["--single", "-F", "-j", "-D", str(draft)]
         for database, statements in initial_statements(account, credentials):
-            self._run("postgres", [*single, database], "".join(f"{statement};\n\n" for statement in statements))
-        hosts = draft / "pg_hba.conf"
-        hosts.write_text("host all all 0.0.0.0/0 scram-sha-256\n", encoding="ascii")
+            self._run(
+                "postgres", [*single_user_options, database], "".join(f"{statement};\n\n" for statement in statements)
+            )
+        hosts_file = draft / "pg_hba.conf"
+        hosts_file.write_text("host all all 0.0.0.0/0 scram-sha-256\n", encoding="ascii")
         draft.rename(folder / _CLUSTER)
 
     def server_argv(
