@@ -1,4 +1,4 @@
-"""Tests which impairments this node's kernel supports, in the agent's own network namespace."""
+"""Test which impairments this node's kernel supports, in the agent's own network namespace."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
     """Clean up after a killed `collect`: in a dataset's folder, on this machine and on a cluster.
 
     On the embedded platform every process ends with the collector, so only files remain. On a cluster the command
-    finds the objects of faultset by their labels, and removes nothing else. Running campaigns, also on other
-    machines, are not touched. Objects whose origin is uncertain are listed and kept. You can repeat the command.
+    finds the objects of faultset by their labels, and removes nothing else. Running campaigns, including those on
+    other machines, are not touched. Objects whose origin is uncertain are listed and kept. You can repeat the command.
 
     \b
     Example:

@@ -234,7 +234,7 @@ class KubectlSession:
         """Return the application's platform."""
         return self.state.platform
 
-    def change(self, current: Object, changed: Mapping[str, Any], done: str) -> str:
+    def change(self, current: Object, changed: Mapping[str, Any], outcome: str) -> str:
         """Replace an object with a changed one, and return kubectl's output."""
         kind, name = current["kind"], current["metadata"]["name"]
         self.require_writable(kind)
@@ -248,9 +248,9 @@ class KubectlSession:
         change = merge_patch(current, changed)
         change.pop("status", None)
         if not change:
-            return f"{full_name(kind, name)} {done} (no change)"
+            return f"{full_name(kind, name)} {outcome} (no change)"
         self.platform.patch(kind, name, change)
-        return f"{full_name(kind, name)} {done}"
+        return f"{full_name(kind, name)} {outcome}"
 
     def require_writable(self, kind: str) -> None:
         """Raise CommandRefused for kinds that no command may change."""

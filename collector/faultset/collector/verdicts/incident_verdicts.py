@@ -1,6 +1,6 @@
 """Judge incidents of recordings that clients did not notice.
 
-Recordings with equal settings are calibrated together. Windows as long as the incidents' windows are placed in their
+Recordings with the same settings are calibrated together. Windows as long as the incidents' windows are placed in their
 healthy stretches, and each service gets a score in each window. An incident is latent if its target's score exceeds the
 limit that 1 % of the healthy scores exceed. The test of client requests runs on the healthy windows too, which measures
 its false alarms. Windows may contain decoys. A service whose pods a decoy replaced is not scored, and an incident with
@@ -80,7 +80,7 @@ class PlannedRecording:
         return {service for service, at_ns in self.pod_replacements if windows.start_ns <= at_ns < windows.end_ns}
 
     def read_wide(self, windows: ComparisonWindows) -> pd.DataFrame:
-        """Return the metrics of windows as a wide frame; as in an episode, it uses no earlier samples."""
+        """Return the metrics of windows as a wide frame; as in an episode, earlier samples are not used."""
         view, bounds = self.recording.view, (windows.start_ns, windows.end_ns)
         samples = view.table("metrics", *bounds)
         wide = wide_frame(samples, *bounds, view.context.sampling_step_s, catalogue=view.catalogue)
@@ -100,8 +100,8 @@ class PlannedRecording:
 
 def _score_services(wide: pd.DataFrame, windows: ComparisonWindows) -> list[LatentScore]:
     """Return a score for each service, which grows with the change of its telemetry at the onset."""
-    inside = wide[wide.index < pd.Timestamp(windows.end_ns, tz="UTC")]
-    return service_scores(inside, reference_end_ns=windows.reference_end_ns, onset_ns=windows.onset_ns)
+    samples = wide[wide.index < pd.Timestamp(windows.end_ns, tz="UTC")]
+    return service_scores(samples, reference_end_ns=windows.reference_end_ns, onset_ns=windows.onset_ns)
 
 
 def find_planned_recordings(recordings: Iterable[Recording[Dataset]]) -> Iterator[PlannedRecording]:
@@ -121,7 +121,7 @@ def group_by_settings(recordings: Iterable[PlannedRecording]) -> list[list[Plann
 
 
 class IncidentCalibration:
-    """Results of the tests behind the verdicts, in healthy windows of recordings with equal settings.
+    """Results of the tests behind the verdicts, in healthy windows of recordings with the same settings.
 
     As for episodes, windows in which the client test fires do not count for the latent test, because incidents that
     clients notice are not judged by it.
@@ -129,7 +129,7 @@ class IncidentCalibration:
     Parameters
     ----------
     group
-        Recordings with equal settings.
+        Recordings with the same settings.
     report
         Called after each recording.
     """
@@ -142,11 +142,11 @@ class IncidentCalibration:
         self._windows = self._alarms = 0
         self._scores: defaultdict[int, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._onsets: defaultdict[int, int] = defaultdict(int)
-        turns = cycle(self._lengths_ns)
+        next_lengths = cycle(self._lengths_ns)
         for planned in group:
             for onset_ns, last_ns in planned.healthy_onsets():
                 if onset_ns + min(self._lengths_ns) <= last_ns:
-                    self._test(planned, onset_ns, last_ns - onset_ns, next(turns))
+                    self._test(planned, onset_ns, last_ns - onset_ns, next(next_lengths))
             report()
 
     def _test(self, planned: PlannedRecording, onset_ns: int, room_ns: int, length_ns: int) -> None:
@@ -165,8 +165,8 @@ class IncidentCalibration:
         wide = planned.read_wide(planned.windows_around(onset_ns, lengths_ns[-1]))
         for length_ns in lengths_ns:
             windows = planned.windows_around(onset_ns, length_ns)
-            replaced = planned.list_replaced_services(windows)
-            values = [score.score for score in _score_services(wide, windows) if score.service not in replaced]
+            replaced_services = planned.list_replaced_services(windows)
+            values = [score.score for score in _score_services(wide, windows) if score.service not in replaced_services]
             self._scores[length_ns][planned.recording.id] += values
             self._onsets[length_ns] += 1
 
@@ -213,7 +213,7 @@ def judge_incident(
     """Judge an incident by the latent test if its verdict is unknown; return it with the new rows of evidence.
 
     The rows replace earlier rows of the same check. If the test does not apply, they give the reason, and the verdict
-    stays unknown.
+    remains unknown.
     """
     windows = _find_windows(planned, incident)
     if incident.verdict != "unknown" or windows is None:

@@ -25,7 +25,7 @@ _PATH = "/v1/agent/service/register"
 
 
 async def register(registration: Registration, texts: ErrorTexts) -> None:
-    """Register a service; raise RegistrationError if Consul does not answer in time."""
+    """Register a service; raise RegistrationError if Consul does not respond in time."""
     service, registry = registration.service, registration.app.registry
     assert registry is not None
     port = registration.app.services[registry].port
@@ -52,8 +52,8 @@ async def _put(host: str, port: int, body: bytes, registration: Registration, te
     head = f"PUT {_PATH} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     try:
         async with asyncio.timeout(_READ_TIMEOUT_S):
-            answer = await client.request(host, port, head, body)
-        return None if answer.status == 200 else f"Unexpected response code: {answer.status}"
+            response = await client.request(host, port, head, body)
+        return None if response.status == 200 else f"Unexpected response code: {response.status}"
     except DialError as error:
         return texts.connection_failed(error.error, f"{names.last.get(host, host)}:{port}")
     except BrokenError:
@@ -78,13 +78,13 @@ async def serve(*, host: str, port: int, stop: asyncio.Event) -> None:
             services[entry["ID"]] = entry
             log(f"agent: Synced service: service={entry['ID']}")
             return Response(200)
-        answers = {
+        documents = {
             "/v1/agent/services": services,
             "/v1/catalog/services": {name: [] for name in sorted({entry["Name"] for entry in services.values()})},
             "/v1/status/leader": f"{host}:8300",
         }
-        if path in answers:
-            return Response(200, json.dumps(answers[path]).encode(), _JSON)
+        if path in documents:
+            return Response(200, json.dumps(documents[path]).encode(), _JSON)
         return Response(404, f"Invalid URL path: {path}".encode())
 
     log("agent: Starting agent")
