@@ -80,7 +80,7 @@ def test_empty_answers_and_those_at_their_limit_do_not_count_as_data(spool: Spoo
 
 
 def test_answers_to_another_request_are_refused(spool: Spool) -> None:
-    with pytest.raises(UsageError, match="answers to another request"):
+    with pytest.raises(UsageError, match="responses to another request"):
         Spool(spool.folder, {"request": 2})
 
 

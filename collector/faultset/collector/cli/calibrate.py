@@ -99,5 +99,6 @@ def _print_calibration(calibration: Calibration) -> None:
         low, high = compute_binomial_interval(exceeding_count, judged_count)
         click.echo(
             f"  of {count_text(judged_count, 'window')}, {exceeding_count} exceed a limit that was measured on the "
-            f"other episodes ({exceeding_count / judged_count:.2%}, 95 % interval {low:.2%} to {high:.2%}; 1 % is expected)"
+            f"other episodes ({exceeding_count / judged_count:.2%}, 95 % "
+            f"interval {low:.2%} to {high:.2%}; 1 % is expected)"
         )

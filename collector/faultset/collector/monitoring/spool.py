@@ -17,7 +17,7 @@ from faultset.core.files import replace_text, replacing
 from faultset.datasets.format.storage import translate_disk_full
 
 REQUEST = "request.json"
-_DATA = {
+_DATA_FOLDERS = {
     "/api/v1/query": "metrics",
     "/api/v1/metadata": "metrics",
     "/api/traces": "traces",
@@ -25,7 +25,7 @@ _DATA = {
 }
 """Folder of the responses by request path; other responses contain no telemetry and only guide later requests."""
 FOLDERS = ("metrics", "traces", "logs", "kubernetes")
-_OTHERS = "listings"
+_OTHER_FOLDER = "listings"
 
 
 class RateLimiter:
@@ -84,7 +84,7 @@ class Spool:
             file = folder / REQUEST
             if file.exists() and file.read_text(encoding="utf-8") != text:
                 raise UsageError(
-                    f"{folder} contains answers to another request (see its {REQUEST}); repeat that request, delete "
+                    f"{folder} contains responses to another request (see its {REQUEST}); repeat that request, delete "
                     "the folder, or choose another --out"
                 )
             replace_text(file, text)
@@ -96,7 +96,7 @@ class Spool:
 
     def find(self, key: str) -> bytes | None:
         """Return the response to a request, or None."""
-        for name in (*FOLDERS, _OTHERS):
+        for name in (*FOLDERS, _OTHER_FOLDER):
             file = self.folder / name / f"{key}.json.gz"
             if file.is_file():
                 self.reused += 1
@@ -108,7 +108,7 @@ class Spool:
         file = self.folder / folder / f"{key}.json.gz"
         with translate_disk_full(self.folder):
             file.parent.mkdir(exist_ok=True)
-            # mtime=0 makes equal responses equal files
+            # with mtime=0, identical responses give identical files
             with replacing(file, durable=False) as temporary:
                 temporary.write_bytes(gzip.compress(body, compresslevel=1, mtime=0))
         self.requested += 1
@@ -136,12 +136,16 @@ class SpooledEndpoint(Endpoint):
         if saved is not None:
             return saved
         body = self._endpoint.body(path, params)
-        answer = parse_response(body, self.name, path)
-        if not _is_refusal(answer):
-            folder = self._folder or _DATA.get(path) or ("traces" if path.startswith("/api/traces/") else _OTHERS)
+        response = parse_response(body, self.name, path)
+        if not _is_refusal(response):
+            folder = (
+                self._folder
+                or _DATA_FOLDERS.get(path)
+                or ("traces" if path.startswith("/api/traces/") else _OTHER_FOLDER)
+            )
             # a response that reaches its limit is requested again in parts, and its rows must not count twice
-            is_data = not (_is_empty(answer) or is_full(answer, params or {}))
-            self._spool.save(key, folder if is_data else _OTHERS, body)
+            is_data = not (_is_empty(response) or is_full(response, params or {}))
+            self._spool.save(key, folder if is_data else _OTHER_FOLDER, body)
         return body
 
 
@@ -149,34 +153,34 @@ def _hash_request(server: str, path: str, params: Parameters) -> str:
     return hashlib.sha256(json.dumps([server, path, sorted(params.items())]).encode()).hexdigest()[:24]
 
 
-def _is_refusal(answer: Any) -> bool:
+def _is_refusal(response: Any) -> bool:
     """Return whether a response reports an error or is only partial."""
-    if not isinstance(answer, Mapping):
+    if not isinstance(response, Mapping):
         return False
-    return answer.get("status") == "error" or bool(answer.get("warnings")) or bool(answer.get("errors"))
+    return response.get("status") == "error" or bool(response.get("warnings")) or bool(response.get("errors"))
 
 
-def _is_empty(answer: Any) -> bool:
+def _is_empty(response: Any) -> bool:
     """Return whether a response has no samples, traces, lines or objects."""
-    if not isinstance(answer, Mapping):
+    if not isinstance(response, Mapping):
         return False
-    data = answer.get("data")
+    data = response.get("data")
     if isinstance(data, Mapping) and "result" in data:
         return not data["result"]
-    return any(name in answer and not answer[name] for name in ("data", "items"))
+    return any(name in response and not response[name] for name in ("data", "items"))
 
 
-def is_full(answer: Any, params: Parameters) -> bool:
+def is_full(response: Any, params: Parameters) -> bool:
     """Return whether a response has reached the limit of traces or lines in its request."""
     limit = params.get("limit")
-    if not isinstance(limit, str) or not isinstance(answer, Mapping):
+    if not isinstance(limit, str) or not isinstance(response, Mapping):
         return False
-    return count_items(answer) >= int(limit)
+    return count_items(response) >= int(limit)
 
 
-def count_items(answer: Mapping[str, Any]) -> int:
+def count_items(response: Mapping[str, Any]) -> int:
     """Return the number of traces in a Jaeger response or of lines in a Loki response."""
-    data = answer.get("data")
+    data = response.get("data")
     if isinstance(data, Mapping):
         streams = data.get("result")
         return sum(len(stream.get("values") or ()) for stream in streams) if isinstance(streams, Sequence) else 0

@@ -1,1 +1,1 @@
-"""Record an application for hours; incidents are injected and undone meanwhile."""
+"""Record an application for hours while incidents are injected and undone."""

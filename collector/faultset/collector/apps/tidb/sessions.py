@@ -50,7 +50,7 @@ class KeyValueClient:
         self._leaders: dict[int, str] = {}
 
     async def timestamp(self, trace: Context) -> int:
-        """Return a timestamp later than all earlier ones; raise RpcError if none comes in time."""
+        """Return a timestamp later than all earlier ones; raise RpcError if none arrives in time."""
 
         async def ask() -> int:
             return int((await self._ask_placement(TIMESTAMP, {}, trace))["timestamp"])
@@ -63,13 +63,13 @@ class KeyValueClient:
         Raises
         ------
         RpcError
-            No store answers in time, or the store refuses.
+            No store responds in time, or the store refuses the request.
         """
 
         async def ask() -> Any:
             if region not in self._leaders:
-                located = await self._ask_placement(FIND_REGION, {"row": row}, trace)
-                self._leaders[region] = str(located["leader"])
+                region_info = await self._ask_placement(FIND_REGION, {"row": row}, trace)
+                self._leaders[region] = str(region_info["leader"])
             leader = self._leaders[region]
             try:
                 return await self._caller.call(
