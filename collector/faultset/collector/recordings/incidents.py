@@ -82,7 +82,7 @@ class LiveIncident:
         """Times, parameters and evidence."""
         self._steps = FaultSteps(self.record, platform, clock)
         self._judgement = UNJUDGED
-        self._evidence = 0
+        self._evidence_count = 0
 
     @property
     def title(self) -> str:
@@ -110,7 +110,7 @@ class LiveIncident:
         self._steps.confirm()
 
     def undo(self) -> None:
-        """Undo the fault of this incident only."""
+        """Undo only the fault of this incident."""
         self.record.recover_start_ns = self.record.recover_start_ns or self._clock.time_ns()
         self._steps.confirm()
         for fault in self.record.unconfirmed:
@@ -155,10 +155,10 @@ class LiveIncident:
 
     def check_recovery(self) -> bool:
         """Return whether the application is healthy again; if so, end the incident."""
-        began_ns = self.record.recover_done_ns
-        assert began_ns is not None
+        start_ns = self.record.recover_done_ns
+        assert start_ns is not None
         now_ns = self._clock.time_ns()
-        if find_recovery_problem(self._platform, began_ns, now_ns, self.record.plan.min_rate_rps) is not None:
+        if find_recovery_problem(self._platform, start_ns, now_ns, self.record.plan.min_rate_rps) is not None:
             return False
         self.record.healthy_again_ns = now_ns
         self.record.add_evidence("recovery", self.planned.target, True, "ready, and client requests succeed")
@@ -166,7 +166,7 @@ class LiveIncident:
         return True
 
     def give_up(self, reason: str) -> None:
-        """Note in the problem and the evidence of an incident why it does not count."""
+        """Record in the problem and the evidence why the incident does not count."""
         self.problem = self.problem or reason
         self.record.add_evidence("injection", self.planned.target, False, reason)
 
@@ -179,6 +179,6 @@ class LiveIncident:
 
     def new_evidence(self) -> list[dict[str, Any]]:
         """Return the evidence since the last call."""
-        rows = [{"incident": self.id, **row} for row in self.record.evidence[self._evidence :]]
-        self._evidence = len(self.record.evidence)
+        rows = [{"incident": self.id, **row} for row in self.record.evidence[self._evidence_count :]]
+        self._evidence_count = len(self.record.evidence)
         return rows

@@ -18,11 +18,11 @@ class BackgroundErrors(FrozenModel):
     Attributes
     ----------
     unknown_paths
-        Share of client requests that go to a path that does not exist; the answer is 404.
+        Share of client requests that go to a path that does not exist; the response is 404.
     impatient_clients
         Share of client requests that clients abandon after a few milliseconds.
     hasty_calls
-        Share of the calls between services that time out at once and are repeated.
+        Share of the calls between services that time out immediately and are retried.
     failed_uploads
         Failed uploads of usage statistics per minute in each service, logged with a stack trace.
     rebalances

@@ -103,7 +103,7 @@ StepTypes = Mapping[str, type[StepModel]]
 
 
 def first_problem(error: ValidationError) -> tuple[FieldPath, str]:
-    """Return path and message of the first validation error; unknown keys come first.
+    """Return the path and message of the first validation error; unknown keys come first.
 
     A misspelled key is usually also missing under its correct name, which the message suggests.
     """

@@ -31,11 +31,11 @@ from faultset.core.errors import UsageError, in_one_sentence
 
 T = TypeVar("T")
 Effect = Callable[[FakePlatform, str, Mapping[str, Any]], None]
-_THROTTLED = "container_cpu_cfs_throttled_periods_total"
-_USED = "container_cpu_usage_seconds_total"
+_THROTTLED_METRIC = "container_cpu_cfs_throttled_periods_total"
+_CPU_METRIC = "container_cpu_usage_seconds_total"
 _CORES = 0.4
 _BACK_OFF_S = 30.0
-"""Time after which a container that was killed once runs again."""
+"""Time after which a container that was killed once is running again."""
 _SEED = 5
 _OTHER_SEEDS = range(10, 26)
 
@@ -57,8 +57,8 @@ def check_fault(
 
     - The injection changes the platform, returns parameters that JSON can store, and uses only the capabilities that
       the fault declares in `needs`. The journal undoes it.
-    - Equal seeds give equal parameters. If random numbers were drawn, some seeds give other parameters. A fault that
-      declares an intensity draws random numbers.
+    - The same seed gives the same parameters. If random numbers were drawn, some seeds give other parameters. A fault
+      that declares an intensity draws random numbers.
     - A fault that is declared gray leaves the pods, the workload and the Service of its target unchanged.
     - `check` reports nothing on a healthy target, even if its containers were killed and throttled before. It reports
       the fault after the injection and `effect`, and nothing after the undo.
@@ -68,7 +68,7 @@ def check_fault(
     app
         Name, file or specification of an application in which the fault has targets.
     effect
-        Called after the injection with platform, target and parameters, to simulate the symptoms that `check` looks
+        Called after the injection with the platform, target and parameters, to simulate the symptoms that `check` looks
         for, since in-memory pods run nothing. Not needed if `check` only looks at the injected change.
     targets
         Services to try; by default all targets of the fault.
@@ -117,7 +117,7 @@ class _Trial:
 
     def __init__(self, spec: FaultSpec, target: str, app: AppSpec, deployed: bytes, folder: Path):
         self._spec, self._target, self._app, self._deployed, self._folder = spec, target, app, deployed, folder
-        self._what = f"fault {spec.name} on {target}"
+        self._title = f"fault {spec.name} on {target}"
         self._journals: list[Journal] = []
 
     def run(self, effect: Effect) -> None:
@@ -128,15 +128,15 @@ class _Trial:
                 journal.close()
 
     def record(self) -> dict[str, Any]:
-        """Inject, check and undo; return target, parameters, calls and evidence."""
+        """Inject, check and undo; return the target, parameters, calls and evidence."""
         try:
             platform = self._create_platform()
-            before, untouched = self._observe(platform), _copy_objects(platform)
+            before, initial_objects = self._observe(platform), _copy_objects(platform)
             parameters, _ = self._inject(platform, _SEED)
             calls = [" ".join(str(word) for word in call[:3]) for call in platform.calls]
             evidence = self._check(platform, parameters, before)
             platform.undo()
-            self._require_undone(platform, untouched)
+            self._require_undone(platform, initial_objects)
         finally:
             for journal in self._journals:
                 journal.close()
@@ -145,43 +145,45 @@ class _Trial:
     def _run(self, effect: Effect) -> None:
         faulty, twin, healthy = (self._create_platform() for _ in range(3))
         before = self._observe(faulty)
-        untouched = _copy_objects(faulty)
+        initial_objects = _copy_objects(faulty)
         parameters, has_drawn = self._inject(faulty, _SEED)
         try:
             json.dumps(parameters)
         except TypeError as error:
-            raise AssertionError(f"{self._what} returns parameters that JSON cannot store: {error}") from None
-        assert faulty.calls, f"{self._what} does not change the platform"
+            raise AssertionError(f"{self._title} returns parameters that JSON cannot store: {error}") from None
+        assert faulty.calls, f"{self._title} does not change the platform"
         undeclared = sorted(_find_used_capabilities(faulty) - self._spec.needs)
         assert not undeclared, (
-            f"{self._what} uses {', '.join(undeclared)} without declaring it in needs, so campaigns could not skip it "
+            f"{self._title} uses {', '.join(undeclared)} without declaring it in needs, so campaigns could not skip it "
             "on platforms without that capability"
         )
-        again, _ = self._inject(twin, _SEED)
-        assert again == parameters, f"{self._what} has different parameters for one seed: {parameters}, then {again}"
-        assert has_drawn or not self._spec.intensity, f"{self._what} declares an intensity but draws no random number"
+        repeated, _ = self._inject(twin, _SEED)
+        assert repeated == parameters, (
+            f"{self._title} has different parameters for one seed: {parameters}, then {repeated}"
+        )
+        assert has_drawn or not self._spec.intensity, f"{self._title} declares an intensity but draws no random number"
         if self._spec.gray:
             self._require_gray(faulty)
         if has_drawn:
             assert any(self._inject(self._create_platform(), seed)[0] != parameters for seed in _OTHER_SEEDS), (
-                f"{self._what} draws random numbers, but its parameters are {parameters} for every seed; return the "
+                f"{self._title} draws random numbers, but its parameters are {parameters} for every seed; return the "
                 "drawn values, so that they are in the label"
             )
         evidence = self._check(healthy, parameters, self._observe(healthy))
-        assert evidence is None, f"the check of {self._what} reports the fault on a healthy platform: {evidence}"
+        assert evidence is None, f"the check of {self._title} reports the fault on a healthy platform: {evidence}"
         effect(faulty, self._target, parameters)
         evidence = self._check(faulty, parameters, before)
         assert evidence, (
-            f"the check of {self._what} does not report the fault; if its symptoms need running pods, simulate them "
+            f"the check of {self._title} does not report the fault; if its symptoms need running pods, simulate them "
             "with effect="
         )
         faulty.undo()
-        self._require_undone(faulty, untouched)
+        self._require_undone(faulty, initial_objects)
         faulty.replace_pods(self._target)
-        since = self._call("observe", lambda: self._spec.state_from_now(faulty, self._target, before))
-        evidence = self._check(faulty, parameters, since)
+        new_before = self._call("observe", lambda: self._spec.state_from_now(faulty, self._target, before))
+        evidence = self._check(faulty, parameters, new_before)
         assert evidence is None, (
-            f"the check of {self._what} still reports the fault after the undo: {evidence}; if it looks at events "
+            f"the check of {self._title} still reports the fault after the undo: {evidence}; if it looks at events "
             'rather than the current state, declare check_sees="events"'
         )
 
@@ -189,13 +191,13 @@ class _Trial:
         changed = _list_changed_keys(
             _describe_service(self._create_platform(), self._target), _describe_service(faulty, self._target)
         )
-        assert not changed, f"{self._what} is declared gray, but changes {', '.join(changed)}"
-        cut = [pod for pod, impairment in faulty.impairments.items() if isinstance(impairment, Partition)]
-        assert not cut, f"{self._what} is declared gray, but cuts off {', '.join(cut)}"
+        assert not changed, f"{self._title} is declared gray, but changes {', '.join(changed)}"
+        cut_pods = [pod for pod, impairment in faulty.impairments.items() if isinstance(impairment, Partition)]
+        assert not cut_pods, f"{self._title} is declared gray, but cuts off {', '.join(cut_pods)}"
 
-    def _require_undone(self, platform: FakePlatform, untouched: Mapping[tuple[str, str], Any]) -> None:
-        assert _copy_objects(platform) == untouched, f"the undo of {self._what} is incomplete: objects differ"
-        assert not platform.impairments, f"the undo of {self._what} is incomplete: an impairment is active"
+    def _require_undone(self, platform: FakePlatform, initial_objects: Mapping[tuple[str, str], Any]) -> None:
+        assert _copy_objects(platform) == initial_objects, f"the undo of {self._title} is incomplete: objects differ"
+        assert not platform.impairments, f"the undo of {self._title} is incomplete: an impairment is active"
 
     def _create_platform(self) -> FakePlatform:
         path = self._folder / f"{self._target}-{len(self._journals)}.jsonl"
@@ -223,7 +225,7 @@ class _Trial:
         try:
             return call()
         except Exception as error:  # third-party code may raise anything
-            raise AssertionError(f"the {name} of {self._what} fails: {in_one_sentence(error)}") from error
+            raise AssertionError(f"the {name} of {self._title} fails: {in_one_sentence(error)}") from error
 
 
 def _find_used_capabilities(platform: FakePlatform) -> set[str]:
@@ -248,9 +250,9 @@ def _deploy(pickled_app: bytes) -> bytes:
             container = pod["spec"]["containers"][0]["name"]
             sample = {"service": service, "container": container, "labels": "{}", "kind": "counter"}
             for age_s in (3, 2, 1):
-                counted = {**sample, "time": now - age_s * 10**9, "pod": name}
-                platform.rows["metrics"].append({**counted, "metric": _THROTTLED, "value": 100.0})
-                platform.rows["metrics"].append({**counted, "metric": _USED, "value": 100 - _CORES * age_s})
+                row = {**sample, "time": now - age_s * 10**9, "pod": name}
+                platform.rows["metrics"].append({**row, "metric": _THROTTLED_METRIC, "value": 100.0})
+                platform.rows["metrics"].append({**row, "metric": _CPU_METRIC, "value": 100 - _CORES * age_s})
     pods = [pod["metadata"]["name"] for pod in platform.list("Pod")]
     platform.simulation.end(*pods, code=137, out_of_memory=True)
     platform.simulation.advance(_BACK_OFF_S)

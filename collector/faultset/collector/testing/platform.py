@@ -136,10 +136,10 @@ def _check_reading(platform: EpisodePlatform) -> None:
 def _check_patch(platform: EpisodePlatform, journal: Journal) -> None:
     name = platform.list("Deployment")[0]["metadata"]["name"]
     limit = platform.get("Deployment", name)["spec"].get("revisionHistoryLimit")
-    new = 3 if limit != 3 else 4
-    change = {"spec": {"revisionHistoryLimit": new}, "metadata": {"annotations": {_MARK: "yes"}}}
+    new_limit = 3 if limit != 3 else 4
+    change = {"spec": {"revisionHistoryLimit": new_limit}, "metadata": {"annotations": {_MARK: "yes"}}}
     patched = platform.patch("Deployment", name, change)
-    assert patched["spec"]["revisionHistoryLimit"] == new, "patch must return the new object"
+    assert patched["spec"]["revisionHistoryLimit"] == new_limit, "patch must return the new object"
     assert (patched["metadata"].get("annotations") or {}).get(_MARK) == "yes", "patch must merge"
     removed = platform.patch("Deployment", name, {"metadata": {"annotations": {_MARK: None}}})
     assert _MARK not in removed["metadata"].get("annotations", {}), "null in a merge patch must remove a field"
