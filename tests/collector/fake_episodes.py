@@ -13,7 +13,7 @@ import pytest
 
 from faultset.collector.campaigns import local_executor
 from faultset.collector.campaigns.episode_processes import EpisodeResult, RunningEpisode
-from faultset.collector.campaigns.episode_queue import Room, WaitingEpisode
+from faultset.collector.campaigns.episode_queue import SlotState, WaitingEpisode
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.plan import Plan
 from faultset.datasets.examples import write_example_dataset
@@ -113,9 +113,9 @@ class FakeExecutor:
 
         monkeypatch.setattr(local_executor, "LocalExecutor", make)
 
-    def find_room(self) -> Room:
+    def check_slot(self) -> SlotState:
         """Allow one episode at a time."""
-        return Room(is_free=not self._ended)
+        return SlotState(is_free=not self._ended)
 
     def start(self, waiting: WaitingEpisode) -> RunningEpisode:
         """Run an episode."""

@@ -20,9 +20,9 @@ from typing import Any
 from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.credentials import credential_secrets, decoded, secrets_of_spec
-from faultset.collector.spec.features.behaviour import set_variant, write_flags
+from faultset.collector.spec.features.behaviour import format_flags, set_variant
 from faultset.collector.spec.features.configuration import config_data
-from faultset.collector.spec.files import write
+from faultset.collector.spec.files import format_spec
 
 FOLDERS = [str(Path(__file__).parents[2] / part) for part in ("collector", "datasets")]
 BASIC = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(FOLDERS)}
@@ -103,7 +103,7 @@ class Stage:
             name: f"{self.prefix}.{number}" for number, name in enumerate([*app.services, "outside"], start=1)
         }
         self.write_hosts(self.addresses)
-        (folder / "app.yaml").write_text(write(app))
+        (folder / "app.yaml").write_text(format_spec(app))
         shared, *own = credential_secrets(app) or [{"data": {}}]
         self._shared = _texts(shared)
         self._own = {one["metadata"]["name"].removesuffix("-credentials"): _texts(one) for one in own}
@@ -142,7 +142,7 @@ class Stage:
             flags = self.folder / "flags"
             if not flags.exists():
                 flags.mkdir()
-                (flags / self.app.flags.file).write_text(write_flags(self.app.flags))
+                (flags / self.app.flags.file).write_text(format_flags(self.app.flags))
             mounts[self.app.flags.folder] = str(flags)
         service = self.app.services.get(name)
         for number, (path, mounted) in enumerate(service.files.items() if service else ()):

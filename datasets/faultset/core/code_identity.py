@@ -190,7 +190,7 @@ class CodeIdentity:
         return self.distribution.rpartition(" ")[0] == PROJECT
 
 
-def code_identity(thing: Any, plugin: Plugin | None = None, *, within: str = "") -> CodeIdentity:
+def code_identity(code_object: Any, plugin: Plugin | None = None, *, within: str = "") -> CodeIdentity:
     """Identify the code of a module, class, function or object.
 
     The identity of an extension covers its package or file and the neighbouring modules that it imports. The identity
@@ -198,18 +198,18 @@ def code_identity(thing: Any, plugin: Plugin | None = None, *, within: str = "")
 
     Parameters
     ----------
-    thing
+    code_object
         A module, a class, a function, a `functools.partial` of one, or an instance of a class.
     plugin
         The plug-in that registers it, if any.
     within
         For code of faultset: the package whose imports are followed.
     """
-    module = thing if isinstance(thing, ModuleType) else sys.modules.get(_get_module_name(thing))
+    module = code_object if isinstance(code_object, ModuleType) else sys.modules.get(_get_module_name(code_object))
     path = getattr(module, "__file__", None)
-    bound = _describe_arguments(thing)
+    bound = _describe_arguments(code_object)
     if module is None or path is None or not os.path.isfile(path):
-        source = _read_source_or_bytecode(thing)
+        source = _read_source_or_bytecode(code_object)
         return CodeIdentity(distribution=UNINSTALLED, digest=_compute_digest([("", source), ("arguments", bound)]))
     distribution = find_module_distribution(module.__name__, plugin)
     files = dict(list_identity_files(module, distribution, within))
@@ -225,9 +225,9 @@ def plugin_identity(plugin: Plugin, *, within: str = "") -> CodeIdentity:
     return code_identity(importlib.import_module(plugin.value.partition(":")[0]), plugin, within=within)
 
 
-def code_paths(thing: Any, plugin: Plugin | None = None) -> tuple[Path, ...]:
+def code_paths(code_object: Any, plugin: Plugin | None = None) -> tuple[Path, ...]:
     """Return the packages and files of an extension; none if it was not defined in a file."""
-    module = sys.modules.get(_get_module_name(thing))
+    module = sys.modules.get(_get_module_name(code_object))
     path = getattr(module, "__file__", None)
     if module is None or path is None or not os.path.isfile(path):
         return ()
@@ -250,17 +250,19 @@ def own_digest() -> str:
     return _compute_digest((name, _hash_content(path)) for name, path in sorted(files))
 
 
-def _get_module_name(thing: Any) -> str:
-    if isinstance(thing, functools.partial):
-        return _get_module_name(thing.func)
-    name = getattr(thing, "__module__", None)
-    return name if isinstance(name, str) else type(thing).__module__
+def _get_module_name(code_object: Any) -> str:
+    if isinstance(code_object, functools.partial):
+        return _get_module_name(code_object.func)
+    name = getattr(code_object, "__module__", None)
+    return name if isinstance(name, str) else type(code_object).__module__
 
 
-def _describe_arguments(thing: Any) -> bytes:
-    if not isinstance(thing, functools.partial):
+def _describe_arguments(code_object: Any) -> bytes:
+    if not isinstance(code_object, functools.partial):
         return b""
-    return repr((thing.args, sorted(thing.keywords.items()))).encode() + _describe_arguments(thing.func)
+    return repr((code_object.args, sorted(code_object.keywords.items()))).encode() + _describe_arguments(
+        code_object.func
+    )
 
 
 def _compute_digest(content: Iterable[tuple[str, bytes]]) -> str:
@@ -287,17 +289,17 @@ def _hash_content_at(path: str, changed_ns: int, size: int) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def _read_source_or_bytecode(thing: Any) -> bytes:
-    """Return the source, or else the byte code, of code without a file, such as a class defined in a notebook."""
-    thing = thing.func if isinstance(thing, functools.partial) else thing
+def _read_source_or_bytecode(code_object: Any) -> bytes:
+    """Return the source, or otherwise the byte code, of code without a file, such as a class defined in a notebook."""
+    code_object = code_object.func if isinstance(code_object, functools.partial) else code_object
     try:
-        return inspect.getsource(thing).encode()
+        return inspect.getsource(code_object).encode()
     except (OSError, TypeError):
-        return repr(list(_list_bytecode(thing))).encode()
+        return repr(list(_list_bytecode(code_object))).encode()
 
 
-def _list_bytecode(thing: Any) -> Iterator[tuple[Any, ...]]:
-    members = vars(thing).values() if isinstance(thing, type) else [thing]
+def _list_bytecode(code_object: Any) -> Iterator[tuple[Any, ...]]:
+    members = vars(code_object).values() if isinstance(code_object, type) else [code_object]
     for member in members:
         code = getattr(member, "__code__", None)
         if isinstance(code, CodeType):

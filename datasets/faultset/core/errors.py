@@ -102,9 +102,9 @@ def is_installed(extra: str) -> bool:
     return all(importlib.util.find_spec(package) for package in EXTRAS[extra])
 
 
-def needs_extra(what: str, extra: str) -> UsageError:
+def needs_extra(feature: str, extra: str) -> UsageError:
     """Return the error for a feature that an extra provides, for instance "tool query"."""
-    return UsageError(f'{what} needs the extra "{extra}"; {how_to_install(extra)}')
+    return UsageError(f'{feature} needs the extra "{extra}"; {how_to_install(extra)}')
 
 
 def how_to_install(extra: str) -> str:

@@ -45,8 +45,8 @@ def replacing(path: Path, *, durable: bool = True, overwrite: bool = True) -> It
     Raises
     ------
     FileExistsError
-        The file exists, or was created meanwhile, and `overwrite` is False; or `path` is neither a file nor a link,
-        for instance a device, which a rename would destroy.
+        The file exists, or has been created in the meantime, and `overwrite` is False; or `path` is neither a file nor
+        a link, for instance a device, which a rename would destroy.
     """
     if is_special(path):
         raise FileExistsError(errno.EEXIST, "not a regular file", str(path))
@@ -134,7 +134,7 @@ def translate_system_error(error: OSError) -> DataError | None:
 
 
 def translate_resource_errors(folder: Path) -> AbstractContextManager[None]:
-    """Turn a lack of disk space, permissions or descriptors into a DataError; other errors pass.
+    """Turn a lack of disk space, permissions or descriptors into a DataError; other errors propagate.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ def suggest(name: str, candidates: Iterable[str]) -> str:
     return f"choose one of {', '.join(names[:12])} and {len(names) - 12} more"
 
 
-def unknown_name(what: str, name: str, names: Iterable[str]) -> UsageError:
+def unknown_name(kind: str, name: str, names: Iterable[str]) -> UsageError:
     """Return the error for a name that does not exist.
 
     Examples
@@ -38,4 +38,4 @@ def unknown_name(what: str, name: str, names: Iterable[str]) -> UsageError:
     >>> str(unknown_name("app", "hotle", ["hotel"]))
     'unknown app "hotle"; did you mean "hotel"?'
     """
-    return UsageError(f'unknown {what} "{name}"; {suggest(name, names)}')
+    return UsageError(f'unknown {kind} "{name}"; {suggest(name, names)}')

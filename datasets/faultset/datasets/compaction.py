@@ -1,7 +1,7 @@
 """Write smaller datasets, with numbered ids, the smallest encoding of each column, and a share of the traces.
 
 Random ids of traces and spans cannot be compressed and take more than half of the space of spans and logs. Ids that are
-numbered in order of time take a tenth of that. Spans and log lines of one trace still share an id.
+numbered in time order take a tenth of that. Spans and log lines of one trace still share an id.
 
 The first half of a new id identifies the episode, so that ids are unique in a dataset. The first digit shows whether
 the spans were kept.
@@ -114,7 +114,7 @@ def compact_dataset(
 ) -> Dataset:
     """Write a smaller copy of a version into a new folder, and open it.
 
-    Ids of traces and spans become numbers in order of time, consistently in spans, logs and their texts, and different
+    Ids of traces and spans become numbers in time order, consistently in spans, logs and their texts, and different
     in each episode. Metrics, events, objects, requests, truth and splits do not change.
 
     Parameters

@@ -75,7 +75,7 @@ def read_status_code(attributes: Mapping[str, object]) -> int | None:
 def read_failure(attributes: Mapping[str, object]) -> bool | None:
     """Return whether the labels of a metric mark failed calls; None if they hold no outcome.
 
-    HTTP status 0 marks calls without an answer.
+    HTTP status 0 marks calls without a response.
     """
     if _names_other_error(attributes) or any(parse_status_code(attributes.get(name)) == 0 for name in _HTTP):
         return True

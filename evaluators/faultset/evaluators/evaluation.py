@@ -34,7 +34,7 @@ class Evaluation:
     """All answers of an evaluation and the tables computed from them."""
 
     rows: tuple[ResultRow, ...] = field(default=(), repr=False)
-    """One row per answer about an episode."""
+    """One row per answer to an episode."""
     recordings: RecordingResults | None = None
     """Answers of detectors on recordings."""
     specs: tuple[BaselineSpec, ...] = field(default=(), repr=False)

@@ -87,16 +87,16 @@ def evaluate(
         Files with predictions of your own models, `FILE` or `NAME=FILE`, scored with the methods; see
         docs/how-to/predictions.md for their columns.
     agents
-        Logs of Inspect, or folders of runs, about these episodes; see docs/how-to/agents.md.
+        Inspect logs, or folders of runs, on these episodes; see docs/how-to/agents.md.
     out
-        Folder for the results, and for a checkpoint from which the same call resumes after an interruption. None
-        writes nothing.
+        Folder for the results, and for a checkpoint from which the same call resumes after an interruption. If None,
+        nothing is written.
     started
-        Called before the first method starts; with recordings, separately for recordings and for episodes.
+        Called before the first method starts; if there are recordings, once for them and once for episodes.
     progress
         Called with the number of finished steps and the total.
     **options
-        Tasks, protocol, split, seed, limits and the like: the keys of `EvaluationOptions`.
+        Tasks, protocol, split, seed, limits and similar options: the keys of `EvaluationOptions`.
 
     Raises
     ------
@@ -155,7 +155,7 @@ class EvaluationCall:
     train: str | Dataset | None
     """Separate training dataset, or the URL of one without recordings."""
     folder: Path | None
-    """Folder for the results; None writes nothing."""
+    """Folder for the results; if None, nothing is written."""
     started: Callable[[EvaluationStart], None] | None
     progress: Progress | None
     files: tuple[PredictionFile, ...]
@@ -169,7 +169,7 @@ class EvaluationCall:
                 "agents on recordings are compared with methods for localization or root causes, but none is chosen; "
                 "add one to --baselines or to --tasks"
             )
-        detected = None
+        recording_results = None
         if self.folder is not None:
             check_writable(self.folder)
         with self.engine as engine:
@@ -186,35 +186,35 @@ class EvaluationCall:
                     if self.train is None
                     else DetectionPlan.for_testing(dataset, self.train)
                 )
-                detected = detect_online(plan, detectors, self.settings, run_context, files=files)
-                detected = replace(detected, location=self.location)
+                recording_results = detect_online(plan, detectors, self.settings, run_context, files=files)
+                recording_results = replace(recording_results, location=self.location)
             rest = replace(self, files=tuple(file for file in self.files if not is_about_recordings(file, dataset)))
-            evaluation = rest.evaluate_others(dataset, specs, detected)
+            evaluation = rest.evaluate_others(dataset, specs, recording_results)
         if self.folder is not None:
             checkpoint_path(self.folder, DETECTIONS_FILE).unlink(missing_ok=True)
         return evaluation
 
     def evaluate_others(
-        self, dataset: Dataset, specs: Sequence[BaselineSpec], detected: RecordingResults | None
+        self, dataset: Dataset, specs: Sequence[BaselineSpec], recording_results: RecordingResults | None
     ) -> Evaluation:
         """Run methods on the episodes of a dataset with recordings; without episodes, on cuts of its recordings."""
         if dataset.episodes:
-            return self.evaluate_episodes(dataset, specs, recordings=detected)
+            return self.evaluate_episodes(dataset, specs, recordings=recording_results)
         others = [spec for spec in specs if spec.task != "detection" and spec.task in self.settings.tasks]
         cuts = cut_recordings(dataset) if others else None
         if cuts is not None:
-            return self.evaluate_episodes(cuts.dataset, others, recordings=detected, cuts=cuts)
-        if detected is None:
+            return self.evaluate_episodes(cuts.dataset, others, recordings=recording_results, cuts=cuts)
+        if recording_results is None:
             raise DataError(
-                f"{dataset.root} has only recordings, and no episode can be cut from them: that takes several services "
-                "and an incident with a known root cause and enough telemetry around it; use --tasks detection"
+                f"{dataset.root} has only recordings, and no episode can be cut from them: this requires several "
+                "services and an incident with a known root cause and enough telemetry around it; use --tasks detection"
             )
         evaluation = Evaluation(
-            specs=detected.specs,
-            recordings=detected,
+            specs=recording_results.specs,
+            recordings=recording_results,
             dataset=Path(dataset.root),
-            digest=detected.digest,
-            settings={"isolation": detected.isolation},
+            digest=recording_results.digest,
+            settings={"isolation": recording_results.isolation},
             policies=self.settings.policies,
             seed=self.settings.seed,
         )
@@ -230,10 +230,11 @@ class EvaluationCall:
         """
         from faultset.baselines.api.registry import get_baseline
 
-        is_asked = "detection" in self.settings.tasks
-        if not is_asked and not self.recorded:
+        scores_detection = "detection" in self.settings.tasks
+        if not scores_detection and not self.recorded:
             return []
-        chosen = [spec for spec in specs if is_asked and spec.task == "detection" and "labels" not in spec.needs]
+        detectors = [spec for spec in specs if spec.task == "detection" and "labels" not in spec.needs]
+        chosen = detectors if scores_detection else []
         if alarms and "detected" in self.settings.protocols:
             names = [self.settings.alarm_detector] if self.settings.alarm_detector else list_alarm_detectors(dataset)
             chosen += [get_baseline(name) for name in names if all(spec.name != name for spec in chosen)]
@@ -268,7 +269,7 @@ class EvaluationCall:
             if train is not None:
                 read_training = stack.enter_context(open_training_episodes(train, engine.workers))
             if any(file.sets_threshold_in_training for file in files) or not all(spec.own_threshold for spec in specs):
-                # One rule sets the thresholds of all detectors in a table, and here it needs training episodes.
+                # All detectors in a table use the same threshold rule. Here it must be calibrated on training episodes.
                 settings = replace(settings, calibrate=True)
             source = read_source()
             if cuts is not None:
@@ -394,8 +395,8 @@ def describe_skipped_series(rows: Iterable[ResultRow]) -> list[str]:
     count, worst = max(counts, key=lambda pair: pair[0])
     service, metric = worst.answer["left_out"][0]
     return [
-        f"methods on metrics leave out series that never change or lack samples, at most {count} (first: {metric} of "
-        f"{service} in {worst.episode}); each answer in results.parquet names them"
+        f"methods that read metrics leave out series that never change or lack samples, at most {count} (first: "
+        f"{metric} of {service} in {worst.episode}); each answer in results.parquet lists the first ones"
     ]
 
 
@@ -443,7 +444,7 @@ def results_folder(dataset: str) -> Path:
     Raises
     ------
     UsageError
-        The dataset is behind a URL, or the results folder is a link.
+        The dataset is a URL, or the results folder is a link.
     """
     if is_url(dataset):
         raise UsageError(f"results cannot be written next to {dataset}; give a local folder with --out")

@@ -8,12 +8,12 @@ from faultset.collector.agent.impairments import (
     NetworkImpairment,
     count_delayed_packets,
     count_dropped_packets,
+    format_restore_input,
     is_in_force,
     is_marked,
     list_netem_arguments,
     list_rules,
     read_impairment,
-    write_restore_input,
 )
 from faultset.collector.agent.protocol import AgentError
 
@@ -41,7 +41,7 @@ def test_a_partition_drops_both_directions() -> None:
 
 
 def test_rules_are_set_in_one_step_and_come_first() -> None:
-    assert write_restore_input(EMPTY, PARTITION).splitlines() == [
+    assert format_restore_input(EMPTY, PARTITION).splitlines() == [
         "*filter",
         ":FAULTSET-OUT - [0:0]",
         ":FAULTSET-IN - [0:0]",
@@ -54,13 +54,13 @@ def test_rules_are_set_in_one_step_and_come_first() -> None:
 
 
 def test_new_rules_replace_the_present_ones_and_enter_once() -> None:
-    lines = write_restore_input(WITH_LOSS, PARTITION).splitlines()
+    lines = format_restore_input(WITH_LOSS, PARTITION).splitlines()
     assert lines.count("-D OUTPUT -j FAULTSET-OUT") == lines.count("-I OUTPUT 1 -j FAULTSET-OUT") == 1
     assert ":FAULTSET-OUT - [0:0]" in lines, "which empties a chain that exists"
 
 
 def test_lifting_removes_ours_and_nothing_else() -> None:
-    assert write_restore_input(WITH_LOSS + OF_A_MESH, None).splitlines() == [
+    assert format_restore_input(WITH_LOSS + OF_A_MESH, None).splitlines() == [
         "*filter",
         "-D INPUT -j FAULTSET-IN",
         "-D OUTPUT -j FAULTSET-OUT",
@@ -73,7 +73,7 @@ def test_lifting_removes_ours_and_nothing_else() -> None:
 
 
 def test_half_of_what_was_ours_can_be_lifted() -> None:
-    assert write_restore_input(f"{EMPTY}-N FAULTSET-OUT\n", None).splitlines() == [
+    assert format_restore_input(f"{EMPTY}-N FAULTSET-OUT\n", None).splitlines() == [
         "*filter",
         "-F FAULTSET-OUT",
         "-X FAULTSET-OUT",
@@ -82,7 +82,7 @@ def test_half_of_what_was_ours_can_be_lifted() -> None:
 
 
 def test_there_is_nothing_to_lift_where_nothing_is_ours() -> None:
-    assert write_restore_input(EMPTY + OF_A_MESH, None) == ""
+    assert format_restore_input(EMPTY + OF_A_MESH, None) == ""
     assert not is_marked(EMPTY + OF_A_MESH)
     assert is_marked(WITH_LOSS)
 

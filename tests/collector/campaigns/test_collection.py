@@ -15,7 +15,7 @@ from faultset.collector import Plan, collect, make_request, plan_campaign
 from faultset.collector.campaigns import collection
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
 from faultset.collector.campaigns.records import as_options, read_campaign
-from faultset.collector.cli.campaigns import read_config, write_config
+from faultset.collector.cli.campaigns import format_config, read_config
 from faultset.collector.cli.output import print_summary
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.recorded_plans import read_recorded_plans
@@ -165,7 +165,7 @@ def test_a_campaign_of_two_faults_at_once_is_planned_stored_resumed_and_repeated
     assert [one.attempts for one in again.episodes] == [0, 0]
     record = read_campaign(tmp_path, first.campaign)
     assert [Plan.from_json(plan) for plan in record["plans"]] == list(first.plans)
-    (tmp_path / "campaign.yaml").write_text(write_config(as_options(record)))
+    (tmp_path / "campaign.yaml").write_text(format_config(as_options(record)))
     assert read_config(tmp_path / "campaign.yaml", {"concurrent", *as_options(record)})["concurrent"] == 2
     alone = collect(out=tmp_path, **options)
     assert alone.campaign != first.campaign

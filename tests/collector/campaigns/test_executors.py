@@ -22,9 +22,9 @@ from tests.collector.plan_samples import PLAN
 
 REPORTS = """
 import sys
-from faultset.collector.episodes.messages import EpisodeOutcome, write_message
+from faultset.collector.episodes.messages import EpisodeOutcome, encode_message
 sys.stdin.readline()
-print(write_message(EpisodeOutcome({arguments})), end="")
+print(encode_message(EpisodeOutcome({arguments})), end="")
 """
 
 

@@ -81,8 +81,8 @@ def test_the_changed_file_of_a_campaign_is_read_or_refused(tmp_path: Path) -> No
 @pytest.fixture
 def app_file(tmp_path: Path) -> Path:
     """A small application, of the kind that a user writes."""
-    from faultset.collector.spec.files import write
+    from faultset.collector.spec.files import format_spec
 
     file = tmp_path / "whole.yaml"
-    file.write_text(write(load_app("astronomy-shop")))
+    file.write_text(format_spec(load_app("astronomy-shop")))
     return file

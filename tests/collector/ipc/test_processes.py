@@ -24,8 +24,8 @@ from faultset.collector.episodes.messages import (
     EpisodeAssignment,
     EpisodeOutcome,
     PhaseReport,
-    read_message,
-    write_message,
+    decode_message,
+    encode_message,
 )
 from faultset.collector.ipc.channel import (
     InvalidMessage,
@@ -39,8 +39,8 @@ from faultset.collector.ipc.channel import (
     encode_result,
     encode_value,
     message_types,
-    read_answer,
     read_request,
+    read_response,
 )
 from faultset.collector.ipc.processes import HelperProcess
 from faultset.core.errors import PlatformError
@@ -122,7 +122,7 @@ def test_every_request_and_its_answer_survive_their_way(kind: type[Request[Any]]
     for _ in range(20):
         request, answer = example(kind, rng), example(kind.answer_type(), rng)
         assert read_request(encode_request(request), handlers) == request
-        assert read_answer(request, encode_result(request, answer), "node") == answer
+        assert read_response(request, encode_result(request, answer), "node") == answer
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"7", b'{"unknown_field": 1}', b"\xff\xfe"])
@@ -143,20 +143,20 @@ def test_a_line_that_is_no_request_is_refused(line: bytes) -> None:
 def test_a_line_that_is_no_answer_is_refused(line: bytes) -> None:
     request = TYPES["ChangeLoad"](factor=1.0)  # type: ignore[call-arg]
     with pytest.raises(InvalidMessage):
-        read_answer(request, line, "load")  # type: ignore[arg-type]
+        read_response(request, line, "load")  # type: ignore[arg-type]
 
 
 def test_an_error_of_the_other_process_names_process_request_and_reason() -> None:
     request = TYPES["ChangeLoad"](factor=1.0)  # type: ignore[call-arg]
     with pytest.raises(PlatformError, match=r"^load failed to handle ChangeLoad: ValueError: no such factor$"):
-        read_answer(request, encode_error(ValueError("no such factor")), "load")  # type: ignore[arg-type]
+        read_response(request, encode_error(ValueError("no such factor")), "load")  # type: ignore[arg-type]
 
 
 def test_messages_of_an_episode_are_told_apart_by_their_fields() -> None:
     phase, outcome = PhaseReport(phase="fault", end_ns=None), EpisodeOutcome(episode="e-0001", logs=Path("/tmp/x"))
     for message in (phase, outcome):
-        assert read_message(write_message(message)) == message
-    assert write_message(outcome).endswith("\n")
+        assert decode_message(encode_message(message)) == message
+    assert encode_message(outcome).endswith("\n")
 
 
 def test_values_are_checked_as_strictly_as_messages() -> None:

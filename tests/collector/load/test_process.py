@@ -25,7 +25,7 @@ from faultset.collector.ipc.channel import Channel, Message, decode, encode
 from faultset.collector.load.messages import BeginLoad, ChangeLoad, LoadStatistics, ReadStatistics, StopLoad
 from faultset.collector.load.results import OUTCOMES, read_results
 from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC
-from faultset.collector.spec.files import write
+from faultset.collector.spec.files import format_spec
 
 
 class Answering(ThreadingHTTPServer):
@@ -81,7 +81,7 @@ Start = Callable[..., subprocess.Popen[bytes]]
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[bytes]] = []
-    (tmp_path / "app.yaml").write_text(write(load_app("hotel")))
+    (tmp_path / "app.yaml").write_text(format_spec(load_app("hotel")))
 
     def run(target: str, *more: str, rate: float = 200.0) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-m", "faultset.collector.load", "--app", str(tmp_path / "app.yaml")]

@@ -13,7 +13,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.runtime.context import FlagValues, follow_flags
 from faultset.collector.runtime.environment import VARIABLE, WatchedText
 from faultset.collector.runtime.http.status import Code, RpcError
-from faultset.collector.spec.features.behaviour import set_variant, write_flags
+from faultset.collector.spec.features.behaviour import format_flags, set_variant
 
 APP = load_app("astronomy")
 assert APP.flags is not None
@@ -28,7 +28,7 @@ def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path, monkeypatch: p
     assert values.value("paymentFailure") == 0.0
     file = tmp_path / SETTINGS.file
     for variant, expected in (("100%", 1.0), ("50%", 0.5)):
-        file.write_text(set_variant(write_flags(SETTINGS), "paymentFailure", variant))
+        file.write_text(set_variant(format_flags(SETTINGS), "paymentFailure", variant))
         values.read_file()
         values.read_file()
         assert values.value("paymentFailure") == expected

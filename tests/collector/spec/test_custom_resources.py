@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.runtime.app_code import read_app
-from faultset.collector.spec.files import write
+from faultset.collector.spec.files import format_spec
 from faultset.collector.spec.manifests import manifests, service_manifests, workload
 from faultset.core.errors import UsageError
 from tests.collector.spec.edits import changed
@@ -67,7 +67,7 @@ def made(text: str = SPEC) -> dict[tuple[str, str], dict[str, Any]]:
 
 def test_the_spec_is_written_as_it_was_read() -> None:
     app = read_app(SPEC, "bank.yaml")
-    assert read_app(write(app), "written") == app
+    assert read_app(format_spec(app), "written") == app
 
 
 def test_replicas_and_probes_are_those_of_the_spec() -> None:

@@ -10,7 +10,7 @@ import yaml
 from faultset.collector.apps import app_names, load_app
 from faultset.collector.runtime.app_code import read_app
 from faultset.collector.spec.app import AppSpec
-from faultset.collector.spec.files import write
+from faultset.collector.spec.files import format_spec
 from faultset.core.errors import UsageError
 
 
@@ -22,11 +22,11 @@ def hotel() -> AppSpec:
 @pytest.mark.parametrize("name", app_names())
 def test_a_written_spec_reads_as_the_same_app(name: str) -> None:
     app = load_app(name)
-    assert read_app(write(app), "written") == app
+    assert read_app(format_spec(app), "written") == app
 
 
 def changed(app: AppSpec, *path: str, value: Any) -> str:
-    whole = yaml.safe_load(write(app))
+    whole = yaml.safe_load(format_spec(app))
     place = whole
     for part in path[:-1]:
         place = place[part]

@@ -43,7 +43,7 @@ def test_an_added_table_is_read_like_any_other(write_episode: Callable[..., Path
     view = EpisodeView(write_episode(added_tables=[POWER], power=[row(2), row(1, "b", None)]))
     assert view.tables[-1] == "power"
     rows = view.table("power")
-    assert rows["socket"].to_pylist() == ["b", "a"], "rows are in order of time"
+    assert rows["socket"].to_pylist() == ["b", "a"], "rows are in time order"
     assert rows["drawn_w"].to_pylist() == [None, 80.0]
     assert rows["episode"].to_pylist() == ["e1", "e1"]
     with pytest.raises(UsageError, match="power"):

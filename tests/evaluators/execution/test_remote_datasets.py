@@ -93,7 +93,7 @@ def test_an_episode_is_fetched_once_and_requests_only_for_those_who_may_see_them
         for _ in range(2):
             with local_folders((location,), frozenset()) as (folder,):
                 assert sorted(path.name for path in Path(folder).glob("telemetry/*")) == sorted(
-                    f"{table}.parquet" for table in dataset_source.FETCHED_BY_ALL
+                    f"{table}.parquet" for table in dataset_source.ALWAYS_FETCHED
                 )
         with local_folders((location,), frozenset({"sli"})) as (folder,):
             assert (Path(folder) / "telemetry" / "requests.parquet").exists()

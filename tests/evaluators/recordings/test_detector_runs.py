@@ -21,7 +21,7 @@ def times(*ranges: tuple[int, int]) -> tuple[tuple[int, int], ...]:
 
 def scored(name: str, start: int, end: int, **changes: Any) -> ScoredIncident:
     ((start_ns, end_ns),) = times((start, end))
-    values = {"cluster": ("shop", name, "b"), "headline": True, "counts": True, **changes}
+    values = {"cluster": ("shop", name, "b"), "headline": True, "scored": True, **changes}
     return ScoredIncident(incident=name, recording="r", title=name, start_ns=start_ns, end_ns=end_ns, **values)
 
 
@@ -35,7 +35,7 @@ FACTS = RecordingFacts(
         scored("i1", 200, 300),
         scored("i2", 500, 560),
         scored("unnoticed", 600, 640, headline=False),
-        scored("unscored", 900, 960, counts=False),
+        scored("unscored", 900, 960, scored=False),
     ),
     decoys=times((400, 460)),
     voids=times((700, 720), (930, 940)),

@@ -291,7 +291,7 @@ class Diagnoser(Protocol):
     tables: tuple[str, ...]
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Learn from episodes with their answers; without any, `diagnose` abstains."""
+        """Learn from episodes with their answers; if there are none, `diagnose` abstains."""
         ...
 
     def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:

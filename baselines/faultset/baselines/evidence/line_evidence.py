@@ -36,7 +36,7 @@ def log_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvidence]:
     return [*_find_error_evidence(episode, alarm_ns), *_find_missing_line_evidence(episode, alarm_ns)]
 
 
-def count_evidence(before: Matrix, since: Matrix, before_s: float, since_s: float) -> Matrix:
+def count_evidence(before: Matrix, recent: Matrix, before_s: float, recent_s: float) -> Matrix:
     """Return log10 of the likelihood ratio of two counts versus an equal rate; negative for a decrease.
 
     Examples
@@ -44,11 +44,11 @@ def count_evidence(before: Matrix, since: Matrix, before_s: float, since_s: floa
     >>> count_evidence(np.array([0.0, 9.0, 10.0]), np.array([6.0, 3.0, 0.0]), 300.0, 100.0).round(1).tolist()
     [3.6, 0.0, -1.2]
     """
-    total = before + since
+    total = before + recent
     share = np.minimum(1.0, MAX_EFFECTIVE_LINES / np.maximum(total, 1.0))
-    expected = total * since_s / (before_s + since_s)
-    g = _compute_g_term(since, expected) + _compute_g_term(before, total - expected)
-    return np.sign(since - expected) * share * g / _LN10
+    expected = total * recent_s / (before_s + recent_s)
+    g = _compute_g_term(recent, expected) + _compute_g_term(before, total - expected)
+    return np.sign(recent - expected) * share * g / _LN10
 
 
 def _compute_g_term(count: Matrix, expected: Matrix) -> Matrix:
@@ -64,21 +64,21 @@ def _find_error_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvi
     owner = _encode_services(lines["service"], names)
     texts = mask_column(lines["message"]).combine_chunks().dictionary_encode()
     kinds, _, kind = distinct(owner * len(texts.dictionary) + texts.indices.to_numpy())
-    before, since, before_s, since_s = _count_rows(lines["time"], kind, len(kinds), episode, alarm_ns)
-    strength = count_evidence(before, since, before_s, since_s)
+    before, recent, before_s, recent_s = _count_rows(lines["time"], kind, len(kinds), episode, alarm_ns)
+    strength = count_evidence(before, recent, before_s, recent_s)
     owners = kinds // len(texts.dictionary)
     has_owner = owners >= 0
-    all_before, all_since = (
-        np.bincount(owners[has_owner], flags[has_owner], len(names)).astype(float) for flags in (before, since)
+    all_before, all_recent = (
+        np.bincount(owners[has_owner], flags[has_owner], len(names)).astype(float) for flags in (before, recent)
     )
-    strength_of_all = count_evidence(all_before, all_since, before_s, since_s)
+    strength_of_all = count_evidence(all_before, all_recent, before_s, recent_s)
     evidence = []
     for code in np.unique(owner[owner >= 0]):
         rows = np.flatnonzero(owners == code)
         row = int(rows[np.argmax(strength[rows])])
         value = max(float(strength_of_all[code]), float(strength[row] - np.log10(len(rows))))
         # Many new kinds of lines are stronger evidence than one frequent kind.
-        value *= 1 + np.log10(max(1, int(((before == 0) & (since > 0))[rows].sum())))
+        value *= 1 + np.log10(max(1, int(((before == 0) & (recent > 0))[rows].sum())))
         if value > 0:
             text = texts.dictionary[int(kinds[row] % len(texts.dictionary))].as_py()
             evidence.append(
@@ -87,7 +87,7 @@ def _find_error_evidence(episode: EpisodeView, alarm_ns: int) -> list[ServiceEvi
                     subject=str(text),
                     strength=value,
                     local=False,
-                    detail=f"{before[row]:.0f} such lines in the reference, {since[row]:.0f} since the alarm",
+                    detail=f"{before[row]:.0f} such lines in the reference, {recent[row]:.0f} since the alarm",
                 )
             )
     return evidence
@@ -98,22 +98,22 @@ def _find_missing_line_evidence(episode: EpisodeView, alarm_ns: int) -> list[Ser
     if not len(table):
         return []
     names = sorted(episode.services)
-    before, since, before_s, since_s = _count_rows(
+    before, recent, before_s, recent_s = _count_rows(
         table["time"], _encode_services(table["service"], names), len(names), episode, alarm_ns
     )
-    expected = before * since_s / before_s
+    expected = before * recent_s / before_s
     frequent = expected >= MIN_EXPECTED
-    quiet = frequent & (since < QUIET_SHARE * _count_fewest(table, names, episode, since_s))
+    quiet = frequent & (recent < QUIET_SHARE * _count_fewest(table, names, episode, recent_s))
     if quiet.sum() * 2 > frequent.sum():
         return []
-    strength = -count_evidence(before, since, before_s, since_s)
+    strength = -count_evidence(before, recent, before_s, recent_s)
     return [
         ServiceEvidence(
             service=names[code],
             subject="log lines",
             strength=float(strength[code]),
             local=True,
-            detail=f"{since[code]:.0f} lines since the alarm where {expected[code]:.0f} were expected",
+            detail=f"{recent[code]:.0f} lines since the alarm where {expected[code]:.0f} were expected",
         )
         for code in np.flatnonzero(quiet)
     ]
@@ -128,17 +128,17 @@ def _select_error_lines(episode: EpisodeView) -> pa.Table:
     return table.filter(pc.or_(bad, pc.and_(vague, match_keywords(episode))))  # type: ignore[attr-defined]
 
 
-def _count_fewest(table: pa.Table, names: list[str], episode: EpisodeView, since_s: float) -> Matrix:
+def _count_fewest(table: pa.Table, names: list[str], episode: EpisodeView, recent_s: float) -> Matrix:
     """Return the minimum number of lines that each service wrote in an interval of the reference.
 
     Intervals are as long as the time since the alarm. Return 0 if fewer than three of them fit, because quiet periods
     may then be normal.
     """
     start_ns, end_ns = episode.reference
-    intervals = int((end_ns - start_ns) / 1e9 // since_s)
+    intervals = int((end_ns - start_ns) / 1e9 // recent_s)
     if intervals < _MIN_INTERVALS:
         return np.zeros(len(names))
-    interval = (table["time"].cast(pa.int64()).to_numpy() - start_ns) // round(since_s * 1e9)
+    interval = (table["time"].cast(pa.int64()).to_numpy() - start_ns) // round(recent_s * 1e9)
     owner = _encode_services(table["service"], names)
     inside = (interval >= 0) & (interval < intervals) & (owner >= 0)
     counts = np.bincount(interval[inside] * len(names) + owner[inside], minlength=intervals * len(names))
@@ -153,9 +153,9 @@ def _count_rows(
     start_ns, end_ns = episode.reference
     end_ns = min(end_ns, alarm_ns)
     before = (times >= start_ns) & (times < end_ns) & (kind >= 0)
-    since = (times >= alarm_ns) & (kind >= 0)
+    recent = (times >= alarm_ns) & (kind >= 0)
     seconds = (max(1, end_ns - start_ns) / 1e9, max(1, episode.window[1] - alarm_ns) / 1e9)
-    counted = [np.bincount(kind[flags], minlength=kinds).astype(float) for flags in (before, since)]
+    counted = [np.bincount(kind[flags], minlength=kinds).astype(float) for flags in (before, recent)]
     return counted[0], counted[1], *seconds
 
 

@@ -65,16 +65,16 @@ def metric_evidence(
     """
     gap_s = (alarm_ns - episode.reference[1]) / SECOND_NS
     windows = localization_windows(episode, alarm_ns, before=max(1, math.ceil(gap_s / episode.context.resolution_s)))
-    since = windows.times_ns > alarm_ns
-    if windows.empty or len(windows.reference) < 2 or not since.any():
+    recent = windows.times_ns > alarm_ns
+    if windows.empty or len(windows.reference) < 2 or not recent.any():
         return []
     owners = np.array(windows.services)
     windows = _remove_rollouts(windows, episode.window[0], owners, rollouts)
     roles = np.array([episode.catalogue.role_of(metric) for _, metric in windows.series])
-    z, freedom, blocks = _compute_block_deviations(windows, since)
+    z, freedom, blocks = _compute_block_deviations(windows, recent)
     z = np.where(np.isin(roles, sorted(UPWARDS)), np.maximum(z, 0.0), np.abs(z))
     surprise = -(stats.t.logsf(z, freedom) + np.log(2.0)) / _LN10 - np.log10(blocks)
-    gone = windows.absent[since].mean(axis=0) > 0.5
+    gone = windows.absent[recent].mean(axis=0) > 0.5
     evidence = _weigh_stopped_series(owners, gone)
     # Ignore constant series, so that their number does not matter.
     usable = _find_varying_series(windows) & ~gone
@@ -122,21 +122,21 @@ def _remove_rollouts(
     return replace(windows, reference=reference, values=values)
 
 
-def _compute_block_deviations(windows: Windows, since: npt.NDArray[np.bool_]) -> tuple[Matrix, int, int]:
+def _compute_block_deviations(windows: Windows, recent: npt.NDArray[np.bool_]) -> tuple[Matrix, int, int]:
     """Return the largest deviation of a block since the alarm, the degrees of freedom, and the number of blocks.
 
     A block is as long as the time since the alarm, but at most a fifth of the reference. Deviations are measured from
     the reference and from the level right after it. The smaller deviation counts, because the reference may be from a
     different day. If the two have different signs, the deviation is 0.
     """
-    values = windows.values[since]
+    values = windows.values[recent]
     length = max(1, min(len(values), len(windows.reference) // BLOCKS))
     healthy, blocks = _compute_block_medians(windows.reference, length), _compute_block_medians(values, length)
     mean, sd = mean_and_sd(healthy, ddof=1)
     scale = with_metric_floor(sd, windows.series) * np.sqrt(1 + 1 / len(healthy))
     never_absent = np.zeros(blocks.shape, dtype=bool)
     z = deviations(blocks, mean, scale, never_absent)
-    between = windows.values[~since]
+    between = windows.values[~recent]
     if len(between):
         # The half next to the reference is healthy even if the alarm is late.
         level = np.median(np.where(np.isfinite(between), between, mean)[: math.ceil(len(between) / 2)], axis=0)

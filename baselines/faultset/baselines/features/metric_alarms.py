@@ -33,8 +33,8 @@ def standardise_windows(windows: Windows, *, stopped: bool = True) -> tuple[Matr
     never_absent = np.zeros(windows.reference.shape, dtype=bool)
     absent = windows.absent if stopped else np.zeros_like(windows.absent)
     healthy = deviations(windows.reference, mean, scale, never_absent)
-    since = deviations(windows.values, mean, scale, absent)
-    return np.clip(healthy, -CLIP, CLIP), np.clip(since, -CLIP, CLIP)
+    recent = deviations(windows.values, mean, scale, absent)
+    return np.clip(healthy, -CLIP, CLIP), np.clip(recent, -CLIP, CLIP)
 
 
 _MAX_EVIDENCE = 5

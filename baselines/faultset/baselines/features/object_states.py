@@ -30,7 +30,7 @@ def read_object_states(episode: EpisodeView) -> pd.DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectHistory:
-    """Observed states of one object in order of time."""
+    """Observed states of one object in time order."""
 
     kind: str
     name: str

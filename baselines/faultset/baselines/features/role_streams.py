@@ -48,7 +48,7 @@ class Streams:
 
     @property
     def both(self) -> Matrix:
-        """Return reference and test window [n + T, p] in order of time."""
+        """Return reference and test window [n + T, p] in time order."""
         return np.vstack([self.normal, self.values])
 
 
@@ -101,7 +101,7 @@ class RoleVectors:
     windows: Windows
     services: tuple[str, ...]
     vectors: Matrix
-    """[n + T, S, R] in order of time: the held-out reference, then the test window."""
+    """[n + T, S, R] in time order: the held-out reference, then the test window."""
 
     @property
     def healthy(self) -> int:

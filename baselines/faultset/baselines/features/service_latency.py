@@ -76,7 +76,7 @@ def read_call_series(episode: EpisodeView) -> CallSeries:
     """Read calls from spans as series.
 
     A call counts for the called service. Client spans that name that service are used, because they include the
-    network and calls without an answer. If no client span in the reference names the service, its own spans are used.
+    network and calls without a response. If no client span in the reference names the service, its own spans are used.
     """
     return episode.once("call series", lambda: _build_call_series(episode))
 

@@ -278,12 +278,12 @@ def _is_constant(raw: Matrix, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.
 SUSTAINED = 3
 
 
-def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per_service: int) -> list[int]:
+def most_deviating(episode: EpisodeView, windows: Windows, recent: Matrix, *, per_service: int) -> list[int]:
     """Return up to `per_service` series of each service with the largest lasting deviations, at most one per role.
 
     Parameters
     ----------
-    since
+    recent
         [T, d] test window as z-scores of the reference.
 
     Returns
@@ -291,7 +291,7 @@ def most_deviating(episode: EpisodeView, windows: Windows, since: Matrix, *, per
     list of int
         Columns in order, without series that never deviate.
     """
-    lasting = sustained(since, min(SUSTAINED, len(since))).max(axis=0)
+    lasting = sustained(recent, min(SUSTAINED, len(recent))).max(axis=0)
     role = episode.catalogue.role_of
     roles_by_service: dict[str, set[str]] = {}
     chosen: list[int] = []

@@ -198,8 +198,8 @@ def error_line_excess(lines: pa.Table, time_window: TimeWindow) -> dict[str, flo
 
 def error_line_counts(lines: pa.Table, time_window: TimeWindow) -> tuple[dict[str, float], dict[str, float]]:
     """Count error lines per service in a time window and in its healthy window."""
-    since, healthy = counts_by(lines, time_window, ("service",))
-    return {service: count for (service,), count in since.items()}, {
+    recent, healthy = counts_by(lines, time_window, ("service",))
+    return {service: count for (service,), count in recent.items()}, {
         service: count for (service,), count in healthy.items()
     }
 

@@ -143,8 +143,8 @@ def _describe_calls(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> 
     spans = read_spans(episode)
     calls = spans.calls
     before = spans.end_ns[calls.row] < healthy_end_ns
-    since = spans.start_ns[calls.row] >= late_ns
-    if not before.any() or not since.any():
+    recent = spans.start_ns[calls.row] >= late_ns
+    if not before.any() or not recent.any():
         return None
     size = len(spans.names)
     failed = spans.error[calls.row]
@@ -152,11 +152,11 @@ def _describe_calls(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> 
     rise = {}
     for word, hits in (("failed", failed), ("unanswered", lost)):
         by_service = np.zeros(size)
-        for code in np.unique(calls.callee[since]):
+        for code in np.unique(calls.callee[recent]):
             called = calls.callee == code
             healthy_share = hits[called & before].mean() if (called & before).any() else 0.0
-            by_service[code] = hits[called & since].mean() - healthy_share
-        rise[f"calls {word}"] = float(hits[since].mean() - hits[before].mean())
+            by_service[code] = hits[called & recent].mean() - healthy_share
+        rise[f"calls {word}"] = float(hits[recent].mean() - hits[before].mean())
         rise[f"calls {word}, worst"] = float(by_service.max(initial=0.0))
         rise[f"calls {word}, share of services"] = float(
             (by_service > 0.1).sum() / max(1, len(np.unique(calls.callee)))
@@ -164,26 +164,26 @@ def _describe_calls(episode: EpisodeView, healthy_end_ns: int, late_ns: int) -> 
     times = np.log10(np.maximum(spans.duration_ns[calls.row], 1.0))
     ratio = np.array(
         [
-            np.median(times[(calls.kind == kind) & since]) - np.median(times[(calls.kind == kind) & before])
-            for kind in np.intersect1d(calls.kind[since], calls.kind[before])
+            np.median(times[(calls.kind == kind) & recent]) - np.median(times[(calls.kind == kind) & before])
+            for kind in np.intersect1d(calls.kind[recent], calls.kind[before])
         ]
     )
     rise["calls slower, median"] = float(np.median(ratio)) if len(ratio) else 0.0
     rise["calls slower, worst"] = float(ratio.max(initial=0.0))
     rise["calls faster, worst"] = float(ratio.min(initial=0.0))
     healthy_rate = before.sum() / max(1, healthy_end_ns - episode.window[0])
-    rise["calls more"] = float(np.log(since.sum() / max(1, episode.window[1] - late_ns) / healthy_rate))
+    rise["calls more"] = float(np.log(recent.sum() / max(1, episode.window[1] - late_ns) / healthy_rate))
     return rise
 
 
 def _describe_logs(episode: EpisodeView, time_window: TimeWindow) -> dict[str, float] | None:
     """Return the increase of lines and error lines, their topics, and the number of services that write them."""
     times = read_table(episode, "logs", ("time",))["time"].cast("int64").to_numpy()
-    since, before = _select_rows(times, time_window)
-    if not since.any() and not before.any():
+    recent, before = _select_rows(times, time_window)
+    if not recent.any() and not before.any():
         return None
     expected = before.sum() * time_window.length_ratio
-    features = {"lines more": float(np.log((since.sum() + 1) / (expected + 1)))}
+    features = {"lines more": float(np.log((recent.sum() + 1) / (expected + 1)))}
     bad = select_error_lines(episode)
     bad_since, bad_before = _select_rows(bad["time"].cast("int64").to_numpy(), time_window)
     excess = bad_since.sum() - bad_before.sum() * time_window.length_ratio
@@ -203,9 +203,9 @@ def _describe_events(episode: EpisodeView, time_window: TimeWindow) -> dict[str,
     frame = read_frame(episode, "events", ("time", "reason", "service"))
     if frame.empty:
         return None
-    since, before = _select_rows(frame["time"].to_numpy(), time_window)
+    recent, before = _select_rows(frame["time"].to_numpy(), time_window)
     healthy_counts = frame.loc[before, "reason"].astype(str).value_counts()
-    counts = frame.loc[since, "reason"].astype(str).value_counts()
+    counts = frame.loc[recent, "reason"].astype(str).value_counts()
     return {
         f"event: {reason}": float(np.log1p(max(0.0, count - healthy_counts.get(reason, 0) * time_window.length_ratio)))
         for reason, count in counts.items()
@@ -214,9 +214,9 @@ def _describe_events(episode: EpisodeView, time_window: TimeWindow) -> dict[str,
 
 def _select_rows(times: np.ndarray, time_window: TimeWindow) -> tuple[np.ndarray, np.ndarray]:
     """Return which rows are in the time window, and which are in its healthy window."""
-    since = (times >= time_window.start_ns) & (times < time_window.end_ns)
+    recent = (times >= time_window.start_ns) & (times < time_window.end_ns)
     before = (times >= time_window.healthy_start_ns) & (times < time_window.healthy_end_ns)
-    return since, before
+    return recent, before
 
 
 _COMPLEXITY = "O(S·T + N + L + O), and the same for each training episode"

@@ -23,7 +23,7 @@ _TOLERANCE = 1e-9
 
 
 def alarm_time(view: EpisodeView) -> int:
-    """Return the middle of the view after the reference."""
+    """Return the midpoint between the end of the reference and the end of the view."""
     end = view.reference[1]
     return end + (view.window[1] - end) // 2
 

@@ -300,7 +300,7 @@ def _observe_successions(spans: Spans, events: Events, kept: Ints) -> Observatio
     key = events.key
     context = distinct(owner * (len(spans.operations) + 1) + caller).code
     failed_answer = (events.kind[target] == RETURN) & events.failed[target] & (events.service[target] >= 0)
-    # The next event after an answer depends on the answer.
+    # The next event after a response depends on the response.
     after_answer = (events.kind[source] == RETURN) & (events.service[source] != owner)
     # Consecutive codes keep the product below from overflowing.
     kinds = distinct(key).code
@@ -355,7 +355,7 @@ def _observe_slow_spans(spans: Spans, clients: Clients, healthy_end_ns: int) -> 
             spans.service[calls],
             spans.pod[calls],
             healthy_end_ns,
-            "slow answer of the service",
+            "slow response of the service",
         ),
     ]
 

@@ -1,6 +1,6 @@
 """Spans of an episode as arrays, and the calls between services.
 
-A service that is down sends no spans. So a call without an answer counts as an invocation of the called service.
+A service that is down sends no spans. So a call without a response counts as an invocation of the called service.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Spans:
     trace: Ints
     """Number of the trace, from 0."""
     parent: Ints
-    """Row of the parent or, if the parent is missing, of the presumed grandparent; -1 without either."""
+    """Row of the parent or, if the parent is missing, of the presumed grandparent; -1 if both are missing."""
     orphan: Flags
     """Whether the parent was not recorded."""
     service: Ints
@@ -286,7 +286,7 @@ def _mask_labels(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Ints]:
 def find_only_pods(spans: Spans) -> Ints:
     """Return the only pod that sends spans of each service, or -1 if there is none or more than one.
 
-    A call without an answer can be attributed to such a pod.
+    A call without a response can be attributed to such a pod.
     """
     rows = np.flatnonzero((spans.service >= 0) & (spans.pod >= 0))
     width = len(spans.pods) + 1
@@ -351,7 +351,7 @@ def called_operations(
 ) -> tuple[Ints, Flags]:
     """Return the operation in the called service for each call, and whether such calls are ever answered.
 
-    Calls without an answer get the operation of similar calls. Calls of stores are never answered, because stores send
+    Calls without a response get the operation of similar calls. Calls of stores are never answered, because stores send
     no spans.
 
     Parameters

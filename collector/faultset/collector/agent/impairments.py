@@ -70,12 +70,12 @@ def list_rules(impairment: NetworkImpairment) -> list[str]:
     return []
 
 
-def write_restore_input(present: str, impairment: NetworkImpairment | None) -> str:
+def format_restore_input(current: str, impairment: NetworkImpairment | None) -> str:
     """Return the input for `iptables-restore --noflush` that sets an impairment atomically.
 
     Parameters
     ----------
-    present
+    current
         Output of `iptables -S`.
     impairment
         None to remove our rules.
@@ -85,7 +85,7 @@ def write_restore_input(present: str, impairment: NetworkImpairment | None) -> s
     str
         Empty if the rules need no change.
     """
-    lines = present.splitlines()
+    lines = current.splitlines()
     chains = [chain for chain in (OUT, IN) if f"-N {chain}" in lines]
     jumps = [line for line in lines if line in _JUMPS]
     rules = list_rules(impairment) if impairment is not None else []
@@ -103,14 +103,14 @@ def write_restore_input(present: str, impairment: NetworkImpairment | None) -> s
     return "\n".join([*text, "COMMIT", ""])
 
 
-def is_marked(present: str) -> bool:
+def is_marked(current: str) -> bool:
     """Return whether the output of `iptables -S` contains our chains or jumps to them."""
-    return any(line in _JUMPS or line in (f"-N {OUT}", f"-N {IN}") for line in present.splitlines())
+    return any(line in _JUMPS or line in (f"-N {OUT}", f"-N {IN}") for line in current.splitlines())
 
 
-def is_in_force(present: str, impairment: NetworkImpairment) -> bool:
+def is_in_force(current: str, impairment: NetworkImpairment) -> bool:
     """Return whether the output of `iptables -S` contains exactly an impairment's rules and the jumps to them."""
-    lines = present.splitlines()
+    lines = current.splitlines()
     ours = [line for line in lines if line.startswith((f"-A {OUT} ", f"-A {IN} "))]
     rules = sorted(_summarise_rule(rule) for rule in list_rules(impairment))
     return all(jump in lines for jump in _JUMPS) and sorted(_summarise_rule(line) for line in ours) == rules

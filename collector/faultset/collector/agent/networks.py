@@ -14,11 +14,11 @@ from faultset.collector.agent.impairments import (
     NetworkImpairment,
     count_delayed_packets,
     count_dropped_packets,
+    format_restore_input,
     is_in_force,
     is_marked,
     list_netem_arguments,
     list_rules,
-    write_restore_input,
 )
 from faultset.collector.agent.protocol import AgentError
 
@@ -92,7 +92,7 @@ class Network:
 
     def _set_rules(self, impairment: NetworkImpairment | None) -> None:
         for family in self._families():
-            text = write_restore_input(self._rules(family), impairment)
+            text = format_restore_input(self._rules(family), impairment)
             if text:
                 self._run(f"{self._iptables(family)}-restore", "-w", "5", "--noflush", stdin=text)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from faultset.collector.campaigns.destinations import Destination
 from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeResult
-from faultset.collector.campaigns.episode_queue import Room, WaitingEpisode
+from faultset.collector.campaigns.episode_queue import SlotState, WaitingEpisode
 from faultset.collector.campaigns.executors import ExecutorLost
 from faultset.collector.campaigns.provenance import describe_machine
 from faultset.collector.campaigns.worker_episodes import (
@@ -120,16 +120,16 @@ class DaskExecutor:
         self._slots: dict[str, int] = {}
         self._counted_s = float("-inf")
         self._ended = threading.Event()
-        client.subscribe_topic(TOPIC, self._take_event)
+        client.subscribe_topic(TOPIC, self._handle_event)
 
-    def find_room(self) -> Room:
+    def check_slot(self) -> SlotState:
         """Return whether a worker has a free slot."""
         if time.monotonic() - self._counted_s >= _COUNT_EVERY_S:
             with _translate_losses():
                 self._slots, self._counted_s = count_slots(self._client), time.monotonic()
         is_allowed = self._jobs is None or len(self._running) < self._jobs
         wait_reason = "" if self._slots else "no dask worker can run episodes"
-        return Room(is_free=is_allowed and self._free_worker() is not None, wait_reason=wait_reason)
+        return SlotState(is_free=is_allowed and self._free_worker() is not None, wait_reason=wait_reason)
 
     def start(self, waiting: WaitingEpisode) -> SubmittedEpisode:
         """Submit an episode to the worker with the most free slots."""
@@ -179,7 +179,7 @@ class DaskExecutor:
         future.release()
         return waiting, EpisodeResult(plan=waiting.plan, outcome=outcome, attempts=waiting.attempt, wall_s=wall_s)
 
-    def _take_event(self, event: tuple[float, tuple[str, str, str, str]]) -> None:
+    def _handle_event(self, event: tuple[float, tuple[str, str, str, str]]) -> None:
         run, name, worker, phase = event[1]
         if run != self._run:
             return
@@ -196,8 +196,8 @@ def _get_outcome(future: Future, episode: str) -> tuple[EpisodeOutcome, float]:
         return run.outcome, run.wall_s
     except KilledWorker as error:
         failure = (
-            f"dask workers ended {error.allowed_failures + 1} times while they ran it. Look at their logs, and "
-            f"start them with fewer --resources {RESOURCE}"
+            f"dask workers ended {error.allowed_failures + 1} times while running this episode. Look at their logs, "
+            f"and start them with a smaller --resources {RESOURCE}=N"
         )
     except list_connection_errors():
         raise
@@ -284,7 +284,7 @@ class WorkerHosts:
         return [f"{workers} on {machines}, together {count_text(sum(slots.values()), 'episode')} at a time"]
 
     def episode_capacity(self) -> int:
-        """Return the maximum number of concurrent episodes on all present workers."""
+        """Return the maximum number of concurrent episodes on all connected workers."""
         slots = max(1, sum(count_slots(self._client).values()))
         return min(slots, self._jobs or slots)
 

@@ -22,7 +22,7 @@ from faultset.collector.campaigns.episode_queue import (
     EpisodePhase,
     HostLimit,
     HostState,
-    Room,
+    SlotState,
     VoidAttempt,
     WaitingEpisode,
 )
@@ -32,8 +32,8 @@ from faultset.collector.episodes.messages import (
     EpisodeOutcome,
     LogReport,
     PhaseReport,
-    read_message,
-    write_message,
+    decode_message,
+    encode_message,
 )
 from faultset.collector.ipc.processes import is_stopped
 from faultset.collector.plans.plan import Plan
@@ -157,7 +157,7 @@ class RunningEpisode:
             repairs=waiting.repairs,
         )
         assert process.stdin is not None
-        process.stdin.write(write_message(assignment))
+        process.stdin.write(encode_message(assignment))
         process.stdin.flush()
         return RunningEpisode(waiting=waiting, process=process, errors=errors, cores=cores)
 
@@ -174,7 +174,7 @@ class RunningEpisode:
 
     def receive(self, line: str) -> None:
         """Process one message."""
-        message = read_message(line)
+        message = decode_message(line)
         match message:
             case PhaseReport():
                 self.phase, self.phase_end_ns = message.phase, message.end_ns
@@ -256,7 +256,7 @@ def split_cores(episodes: int) -> list[tuple[int, ...]]:
 
 
 class EpisodeHost:
-    """Runs episodes on this machine while it has room; threads may share it.
+    """Runs episodes on this machine while a slot is free; threads may share it.
 
     Each episode is pinned to a group of cores, so that episodes on different groups do not slow each other.
 
@@ -281,7 +281,7 @@ class EpisodeHost:
         self._last_start = 0.0
         self._lock = threading.RLock()
 
-    def find_room(self) -> Room:
+    def check_slot(self) -> SlotState:
         """Return whether one more episode may start now."""
         with self._lock:
             now_s = time.monotonic()
@@ -290,7 +290,9 @@ class EpisodeHost:
             has_paused = not self._running or now_s - self._last_start >= self._stagger_s
             # before the first measurement, waiting is normal and not reported
             is_reported = state.running < self.max_concurrent and state.use is not None
-            return Room(is_free=has_paused and not reason, wait_reason=reason if is_reported else "", use=state.use)
+            return SlotState(
+                is_free=has_paused and not reason, wait_reason=reason if is_reported else "", use=state.use
+            )
 
     def start(
         self,
@@ -301,9 +303,9 @@ class EpisodeHost:
         lock: int | None = None,
         program: Sequence[str] = PROGRAM,
     ) -> RunningEpisode | None:
-        """Start an episode, for which the caller must call `follow`; return None if there is no room."""
+        """Start an episode, for which the caller must call `follow`; return None if no slot is free."""
         with self._lock:
-            if not self.find_room().is_free:
+            if not self.check_slot().is_free:
                 return None
             cores = min(
                 self._core_groups, key=lambda group: sum(episode.cores == group for episode in self._running.values())

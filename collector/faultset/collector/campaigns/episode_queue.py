@@ -80,7 +80,7 @@ class HostState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
+class SlotState:
     """Whether one more episode may start now.
 
     Attributes

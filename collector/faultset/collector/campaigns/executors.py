@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult
-from faultset.collector.campaigns.episode_queue import EpisodeQueue, Room, WaitingEpisode
+from faultset.collector.campaigns.episode_queue import EpisodeQueue, SlotState, WaitingEpisode
 from faultset.collector.mitigation.messages import RepairOrder
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.hosts import PlatformHost
@@ -49,12 +49,12 @@ class Executor(Protocol):
         """Path or URL of the target folder."""
         ...
 
-    def find_room(self) -> Room:
+    def check_slot(self) -> SlotState:
         """Return whether one more episode may start now."""
         ...
 
     def start(self, waiting: WaitingEpisode) -> EpisodeInProgress:
-        """Start an episode; the executor must have room for it."""
+        """Start an episode; a slot must be free."""
         ...
 
     def wait(self, timeout_s: float) -> Sequence[tuple[WaitingEpisode, EpisodeResult]]:
@@ -218,11 +218,11 @@ def _repeat_or_end(
 
 
 def _start_episodes(queue: EpisodeQueue, executor: Executor, running: dict[str, EpisodeInProgress]) -> str:
-    """Start episodes while there is room; return why the others wait, or an empty string if the reason is obvious."""
+    """Start episodes while a slot is free; return why the others wait, or an empty string if the reason is obvious."""
     while queue:
-        room = executor.find_room()
-        reason = room.wait_reason or queue.reason_to_wait(room.use)
-        if not room.is_free or reason:
+        slot = executor.check_slot()
+        reason = slot.wait_reason or queue.reason_to_wait(slot.use)
+        if not slot.is_free or reason:
             return reason
         waiting = queue.next()
         running[waiting.plan.episode] = executor.start(waiting)

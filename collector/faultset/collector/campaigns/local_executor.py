@@ -11,7 +11,7 @@ from threading import Event
 from typing import Any
 
 from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeHost, EpisodeResult, RunningEpisode
-from faultset.collector.campaigns.episode_queue import Room, WaitingEpisode
+from faultset.collector.campaigns.episode_queue import SlotState, WaitingEpisode
 from faultset.collector.campaigns.output_folder import remove_lost_episode
 from faultset.collector.campaigns.provenance import describe_machine
 from faultset.collector.plans.chosen_stores import check_planned_stores
@@ -60,12 +60,12 @@ class LocalExecutor:
         """Path of the target folder."""
         return str(self.root)
 
-    def find_room(self) -> Room:
+    def check_slot(self) -> SlotState:
         """Return whether one more episode may start now."""
-        return self._host.find_room()
+        return self._host.check_slot()
 
     def start(self, waiting: WaitingEpisode) -> RunningEpisode:
-        """Start an episode; the machine must have room for it."""
+        """Start an episode; a slot must be free."""
         # an episode dies with the thread that started it, so the campaign's own thread must start it
         episode = self._host.start(waiting, self.root, self._settings, lock=self._lock, program=self._program)
         assert episode is not None

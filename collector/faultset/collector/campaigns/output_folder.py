@@ -176,7 +176,7 @@ def remove_abandoned(
     removal = RemovalResult()
     for working in working_folders(root):
         if isinstance(working, DataError):
-            removal.remaining.append(f"{working}; not removed: delete it if no episode runs")
+            removal.remaining.append(f"{working}; not removed: delete it if no episode is running")
         elif _is_abandoned(working, take_over, removal):
             host = host_of(working.note.platform)
             if host is not None:
@@ -256,8 +256,8 @@ def _is_abandoned(working: WorkingFolder, take_over: bool, removal: RemovalResul
         return False
     if state == "unknown" and not take_over:
         removal.remaining.append(
-            f"episode {working.note.episode} belongs to {owner}, another machine or container, and may still run; not "
-            "removed: run 'faultset recover --break-lock' once it has ended"
+            f"episode {working.note.episode} belongs to {owner}, another machine or container, and may still be "
+            "running; not removed: run 'faultset recover --break-lock' once it has ended"
         )
         return False
     if objection := working.objection():

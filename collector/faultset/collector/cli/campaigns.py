@@ -89,7 +89,7 @@ def show(dataset: Path, campaign: str, as_config: bool) -> None:
 
     record = read_campaign(dataset, campaign)
     if as_config:
-        click.echo(write_config(as_options(record)), nl=False)
+        click.echo(format_config(as_options(record)), nl=False)
     else:
         show_json(record)
 
@@ -125,6 +125,6 @@ def read_config(path: Path, option_names: Iterable[str]) -> dict[str, Any]:
     return options
 
 
-def write_config(options: Mapping[str, Any]) -> str:
+def format_config(options: Mapping[str, Any]) -> str:
     """Return options as the text of a campaign file that `read_config` reads."""
     return yaml.safe_dump(dict(options), sort_keys=False, default_flow_style=None)

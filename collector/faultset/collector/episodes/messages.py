@@ -102,11 +102,11 @@ class LogReport(Message):
 EpisodeMessage = PhaseReport | LogReport | EpisodeOutcome
 
 
-def write_message(message: EpisodeAssignment | EpisodeMessage) -> str:
+def encode_message(message: EpisodeAssignment | EpisodeMessage) -> str:
     """Encode a message as one line."""
     return encode(message).decode() + "\n"
 
 
-def read_message(line: str) -> EpisodeMessage:
+def decode_message(line: str) -> EpisodeMessage:
     """Decode a line from an episode's process; raise InvalidMessage if that fails."""
     return decode_value(EpisodeMessage, line)

@@ -22,7 +22,7 @@ from faultset.collector.episodes.messages import (
     EpisodeOutcome,
     LogReport,
     PhaseReport,
-    write_message,
+    encode_message,
 )
 from faultset.collector.episodes.options import EpisodeOptions
 from faultset.collector.episodes.runner import EpisodeRunner
@@ -193,7 +193,7 @@ def _open_sender() -> Callable[[EpisodeMessage], None]:
     def send(message: EpisodeMessage) -> None:
         # the campaign may be gone; the episode must still undo its changes
         with suppress(BrokenPipeError):
-            output.write(write_message(message))
+            output.write(encode_message(message))
             output.flush()
 
     return send

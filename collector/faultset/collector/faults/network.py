@@ -113,7 +113,7 @@ def network_partition(platform: Platform, target: str, rng: Generator, course: C
     needs=("bandwidth",),
 )
 def bandwidth_limit(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
-    """Limit the pod to a few kilobytes a second, so that its answers queue."""
+    """Limit the pod to a few kilobytes a second, so that its responses queue."""
     pod = get_pod_name(platform, target)
     bytes_per_s = draw_log_uniform(rng, 2000, 12_000, digits=0)
     over_time = course.as_parameters() if course else {}
@@ -130,7 +130,7 @@ def bandwidth_limit(platform: Platform, target: str, rng: Generator, course: Cou
     needs=("delay",),
 )
 def slow_store(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Delay all answers of a store, as a slow disk does."""
+    """Delay all responses of a store, as a slow disk does."""
     pod = get_pod_name(platform, target)
     latency_s = draw_log_uniform(rng, 0.025, 0.3)
     platform.impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 2, 4)))

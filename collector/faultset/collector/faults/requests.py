@@ -1,4 +1,4 @@
-"""Faults of single requests on their way to a service."""
+"""Faults that affect individual requests to a service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from faultset.collector.platforms.impairments import Abort, Course, Hold, Reset
 from faultset.core.times import SECOND_NS
 
 _SHARES = (0.15, 0.8)
-_DRAWN_REQUESTS = f"{percent_between(_SHARES)} of the requests of one caller, all or one operation"
+_AFFECTED_REQUESTS = f"{percent_between(_SHARES)} of the requests of one caller, to all operations or to one"
+_OVER_TIME = "constant, rising, or on and off for a few seconds at a time"
 _WINDOW_S = 30.0
 _MIN_REQUESTS = 10
 
@@ -48,8 +49,8 @@ def draw_requests(platform: Platform, target: str, rng: Generator, course: Cours
 def _common_operations(platform: Platform, caller: str, callee: str) -> list[str]:
     """Return the operations of a callee that a caller has often used recently.
 
-    A fault of an operation that is only used after errors, or once in a minute, would have no effect. If spans are
-    named differently from operations, all operations of the specification are returned.
+    A fault in an operation that is used only after errors, or about once a minute, would have no effect. If no recent
+    span has the name of an operation, all operations that the caller can use are returned.
     """
     operations = {
         call.operation for call in platform.app.services[caller].operations_called() if call.service == callee
@@ -62,7 +63,7 @@ def _common_operations(platform: Platform, caller: str, callee: str) -> list[str
 
 
 def _count_recent_spans(platform: Platform, service: str) -> Counter[str]:
-    """Count the recent spans of a service by operation."""
+    """Count the recent client spans of a service by operation."""
     end_ns = time.time_ns()
     counts: Counter[str] = Counter()
     for batch in platform.sources["spans"].snapshot(end_ns - int(_WINDOW_S * SECOND_NS), end_ns):
@@ -72,7 +73,7 @@ def _count_recent_spans(platform: Platform, service: str) -> Counter[str]:
     return counts
 
 
-_REQUESTS = {
+_COMMON_FIELDS = {
     "fault_type": "Network/Storage Issue",
     "category": "symptomatic",
     "targets": list_called_services,
@@ -85,9 +86,9 @@ _REQUESTS = {
 
 @fault(
     "http-abort",
-    **_REQUESTS,
+    **_COMMON_FIELDS,
     system_level="Application",
-    intensity=f"{_DRAWN_REQUESTS}, sudden, rising, or seconds on and off",
+    intensity=f"{_AFFECTED_REQUESTS}; {_OVER_TIME}",
     needs=("abort",),
 )
 def http_abort(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
@@ -100,9 +101,9 @@ def http_abort(platform: Platform, target: str, rng: Generator, course: Course |
 
 @fault(
     "connection-reset",
-    **_REQUESTS,
+    **_COMMON_FIELDS,
     system_level="Operating System",
-    intensity=f"{_DRAWN_REQUESTS}, sudden, rising, or seconds on and off",
+    intensity=f"{_AFFECTED_REQUESTS}; {_OVER_TIME}",
     needs=("reset",),
 )
 def connection_reset(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
@@ -115,9 +116,9 @@ def connection_reset(platform: Platform, target: str, rng: Generator, course: Co
 
 @fault(
     "slow-answers",
-    **_REQUESTS,
+    **_COMMON_FIELDS,
     system_level="Application",
-    intensity=f"{_DRAWN_REQUESTS}, by 0.2 to 0.9 s, sudden, rising, or seconds on and off",
+    intensity=f"{_AFFECTED_REQUESTS}, delayed by 0.2 to 0.9 s; {_OVER_TIME}",
     needs=("hold",),
 )
 def slow_answers(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:

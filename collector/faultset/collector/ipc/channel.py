@@ -15,7 +15,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from faultset.core.errors import PlatformError
 
-AnswerT = TypeVar("AnswerT")
+ResponseT = TypeVar("ResponseT")
 ValueT = TypeVar("ValueT")
 _TYPES: dict[str, type[Message]] = {}
 
@@ -34,7 +34,7 @@ class Message:
         _TYPES[f"{cls.__module__}.{cls.__qualname__}"] = cls
 
 
-class Request(Message, Generic[AnswerT]):
+class Request(Message, Generic[ResponseT]):
     """A message that expects a response; the type argument is the type of the response."""
 
     __slots__ = ()
@@ -123,7 +123,7 @@ def encode_error(error: Exception | str) -> bytes:
     return b"error " + encode_value(str, str(error) if is_sentence else f"{type(error).__name__}: {error}") + b"\n"
 
 
-def read_answer(request: Request[AnswerT], line: bytes, process: str) -> AnswerT:
+def read_response(request: Request[ResponseT], line: bytes, process: str) -> ResponseT:
     """Return the response in a line; raise PlatformError if it is an error or invalid."""
     word, _, body = line.partition(b" ")
     if word == b"result":
@@ -182,7 +182,7 @@ class Channel:
                 time.sleep(0.01)
         self._file = self._socket.makefile("rb")
 
-    def call(self, request: Request[AnswerT]) -> AnswerT:
+    def call(self, request: Request[ResponseT]) -> ResponseT:
         """Send a request and return the response; raise PlatformError if it is an error or does not arrive."""
         name, process = type(request).__name__, self._path.stem
         with self._lock:
@@ -193,7 +193,7 @@ class Channel:
                 raise PlatformError(f"{process} did not respond to {name}: {error}") from None
         if not line:
             raise PlatformError(f"{process} ended before it responded to {name}")
-        return read_answer(request, line, process)
+        return read_response(request, line, process)
 
     def close(self) -> None:
         """Close the connection."""
@@ -209,7 +209,7 @@ class Peer:
         self._lock = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def call(self, request: Request[AnswerT], *, timeout_s: float) -> AnswerT:
+    async def call(self, request: Request[ResponseT], *, timeout_s: float) -> ResponseT:
         """Send a request and return the response.
 
         Raises
@@ -226,7 +226,7 @@ class Peer:
             except BaseException:
                 self.close()
                 raise
-        return read_answer(request, line, self._path.stem)
+        return read_response(request, line, self._path.stem)
 
     def close(self) -> None:
         """Close the connection; the next call opens a new one."""

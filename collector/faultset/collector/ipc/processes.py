@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Generic
 
 from faultset.collector.ipc.channel import (
-    AnswerT,
     Channel,
     Handlers,
     Request,
+    ResponseT,
     encode_error,
     encode_result,
     read_request,
@@ -25,7 +25,7 @@ from faultset.core.errors import PlatformError
 from faultset.core.processes import session_nice, set_session_nice
 
 
-class DeferredAnswer(Generic[AnswerT]):
+class DeferredResponse(Generic[ResponseT]):
     """A response that a handler returns instead of a result and resolves later.
 
     Parameters
@@ -34,12 +34,12 @@ class DeferredAnswer(Generic[AnswerT]):
         The request to respond to.
     """
 
-    def __init__(self, request: Request[AnswerT]) -> None:
+    def __init__(self, request: Request[ResponseT]) -> None:
         self._request = request
         self._send: Callable[[bytes], None] | None = None
         self._line: bytes | None = None
 
-    def resolve(self, result: AnswerT) -> None:
+    def resolve(self, result: ResponseT) -> None:
         """Send the result; only the first response counts."""
         self._respond(encode_result(self._request, result))
 
@@ -70,7 +70,7 @@ class Server:
     selector
         Selector of the event loop; the data of each key is a callback that takes the event mask.
     handlers
-        Handler functions by request type; they may return a DeferredAnswer.
+        Handler functions by request type; they may return a DeferredResponse.
     """
 
     def __init__(self, path: Path, selector: selectors.BaseSelector, handlers: Handlers):
@@ -119,7 +119,7 @@ class _Client:
         try:
             request = read_request(line, self._handlers)
             result = self._handlers[type(request)](request)
-            if isinstance(result, DeferredAnswer):
+            if isinstance(result, DeferredResponse):
                 result.attach(self._send)
             else:
                 self._send(encode_result(request, result))

@@ -37,7 +37,7 @@ REPAIRS = tuple(_COMMANDS_OF)
 
 
 def build_repair_order(name: str, target: str, *, within_s: float = 90.0, sustain_s: float = 10.0) -> RepairOrder:
-    """Return a repair of `REPAIRS` for a target.
+    """Return the order for one of `REPAIRS` on a target.
 
     Raises
     ------

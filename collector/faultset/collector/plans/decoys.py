@@ -62,7 +62,7 @@ class Decoy:
 
 
 def draw_decoys(phases: Phases, mean: int, rng: np.random.Generator) -> tuple[Decoy, ...]:
-    """Draw the decoys of an episode in order of time; at least one unless `mean` is 0."""
+    """Draw the decoys of an episode in time order; at least one unless `mean` is 0."""
     longest_s = max(_SHORTEST_S, min(_LONGEST_S, phases.view_s / 6))
     count = min(MAX_DECOYS, 1 + int(rng.poisson(mean - 1))) if mean else 0
     decoys = []

@@ -192,7 +192,7 @@ def choose_faults_by_app(
     """Return the faults of each repetition of a campaign, by the application's name.
 
     Each application gets every fault that applies to it. With --spread, each fault goes to one application: all
-    applications get about equally many faults, and repetitions of a fault go to different applications if possible.
+    applications get about the same number of faults. Repetitions of a fault go to different applications if possible.
 
     Raises
     ------

@@ -171,7 +171,7 @@ class Draws:
     onset_s
         Start of the fault, or of the harmless change that replaces it, in seconds after the start of the view.
     decoys
-        Harmless changes within the view, in order of time.
+        Harmless changes within the view, in time order.
     further
         Generator for the injection of each further fault.
     courses

@@ -64,7 +64,7 @@ class RecordingPlan:
     chunk_s: Annotated[float, Field(gt=0)]
     """Seconds of a chunk."""
     incidents: tuple[PlannedIncident, ...] = ()
-    """Incidents in order of time."""
+    """Incidents in time order."""
     sampling: Sampling = field(default_factory=Sampling)
     """Share of the traces and levels of the log lines that are written."""
 

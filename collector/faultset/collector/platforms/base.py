@@ -32,10 +32,10 @@ Capability = Literal[
 ]
 """Capabilities that faults may require; `PlatformHost.unsupported_needs` returns the missing ones.
 
-`loss`, `delay`, `partition` and `bandwidth` impair a pod's network; `abort`, `reset` and `hold` impair single requests
-to it. All use `Platform.impair`. `course` varies an impairment over time. `kill` kills a container's process. `exec`
-runs a command in a pod. `secret` changes a Secret without writing its values to the journal. `resize` changes the
-resources of a running pod. `runtime` requires an application built from our programs, which support builds and
+`loss`, `delay`, `partition` and `bandwidth` impair a pod's network; `abort`, `reset` and `hold` impair individual
+requests to it. All use `Platform.impair`. `course` varies an impairment over time. `kill` kills a container's process.
+`exec` runs a command in a pod. `secret` changes a Secret without writing its values to the journal. `resize` changes
+the resources of a running pod. `runtime` requires an application built from our programs, which support builds and
 administration commands.
 """
 
@@ -181,12 +181,12 @@ class Platform(ABC):
         return None
 
     def disturbance_evidence(self, pod: str) -> str | None:
-        """Return a sentence about the current disturbance of the pod's network; None without one."""
+        """Return a sentence about the current disturbance of the pod's network; None if there is none."""
         packets = self.impaired_packets(pod)
         return f"{packets} packets of {pod} disturbed" if packets else None
 
-    def _refuse(self, what: str, need: str) -> NoReturn:
-        raise NotSupported(f"platform {self.name} cannot {what}; the fault must declare that it needs {need}")
+    def _refuse(self, action: str, need: str) -> NoReturn:
+        raise NotSupported(f"platform {self.name} cannot {action}; the fault must declare that it needs {need}")
 
 
 class EpisodePlatform(Platform):
@@ -217,7 +217,7 @@ class EpisodePlatform(Platform):
 
     @abstractmethod
     def clock_offsets_s(self) -> dict[str, float]:
-        """Return by table how many seconds the clock of its source is ahead of the collector's clock."""
+        """Return table -> seconds by which the clock of its source is ahead of the collector's clock."""
 
     @abstractmethod
     def teardown(self) -> None:

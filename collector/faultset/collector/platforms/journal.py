@@ -217,10 +217,10 @@ class Journal:
             raise
         self._write({"seq": seq, "state": "done", "time_ns": time.time_ns()})
 
-    def note(self, what: str, visible: Sequence[str] = (), **details: Any) -> None:
+    def note(self, verb: str, visible: Sequence[str] = (), **details: Any) -> None:
         """Record an event that changes nothing, such as the start of a phase; `visible` as in `operation`."""
         seq, self._next = self._next, self._next + 1
-        record = {"seq": seq, "state": "note", "time_ns": time.time_ns(), "verb": what, "args": details}
+        record = {"seq": seq, "state": "note", "time_ns": time.time_ns(), "verb": verb, "args": details}
         self._write({**record, "visible": list(visible)})
 
     def mark_undone(self, seq: int) -> None:

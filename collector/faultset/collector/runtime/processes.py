@@ -36,7 +36,7 @@ def begin_work(body: Callable[[ShouldContinue], None], *, workers: int, seconds:
 
 
 def end_work(pid_file: Path) -> None:
-    """End the processes of a pid file, if any, and delete it."""
+    """Kill the processes listed in a pid file, if any, and delete the file."""
     for pid in running_work(pid_file):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -44,7 +44,7 @@ def end_work(pid_file: Path) -> None:
 
 
 def running_work(pid_file: Path) -> list[int]:
-    """Return the processes of a pid file that are still running."""
+    """Return the processes listed in a pid file that are still running."""
     try:
         lines = pid_file.read_text(encoding="ascii").splitlines()
     except FileNotFoundError:

@@ -163,7 +163,7 @@ def http_handler(
         finally:
             status = _CLIENT_GONE if response is None else response.status
             if response is None:
-                log.warning(served.location, f"client closed the connection before the answer to {method} {path}")
+                log.warning(served.location, f"client closed the connection before the response to {method} {path}")
             active.dec()
             span.set_attribute("http.status_code", status)
             if persona.spans.is_endpoint_error(status):
@@ -190,7 +190,7 @@ def http_handler(
 
 
 def _read_deadline(request: HttpRequest) -> float | None:
-    """Return the deadline that the caller has set; None without one."""
+    """Return the deadline that the caller has set; None if it has set none."""
     left_s = time_left(request.headers)
     return None if left_s is None else now() + left_s
 

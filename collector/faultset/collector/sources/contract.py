@@ -73,7 +73,7 @@ class ExemplarReader(Protocol):
     """A source of metrics whose server keeps exemplars."""
 
     def exemplars(self, start_ns: int, end_ns: int) -> Iterator[Mapping[str, Any]]:
-        """Yield the exemplars of `[start_ns, end_ns)` in order of time, as rows of the table `exemplars`."""
+        """Yield the exemplars of `[start_ns, end_ns)` in time order, as rows of the table `exemplars`."""
         ...
 
 

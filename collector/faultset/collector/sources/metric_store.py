@@ -101,7 +101,7 @@ class MetricWindow:
         self._series = series
 
     def table(self, services: Mapping[str, str | None]) -> pa.Table:
-        """Return the rows in order of time; a missing service is looked up by pod."""
+        """Return the rows in time order; a missing service is looked up by pod."""
         order = np.argsort(self._times, kind="stable")
         numbers = self._numbers[order]
         columns: dict[str, pa.Array] = {

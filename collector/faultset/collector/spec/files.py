@@ -101,7 +101,7 @@ def _find_line(text: str, path: tuple[str | int, ...]) -> int:
     return line + 1
 
 
-def write(app: AppSpec) -> str:
+def format_spec(app: AppSpec) -> str:
     """Return the spec as YAML that `parse` reads back."""
     value = app.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     for service in value["services"].values():

@@ -7,9 +7,9 @@ from typing import Any
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.credentials import credential_secrets, secrets_of_spec
 from faultset.collector.spec.custom_resources import custom_resources, operator_manifests
-from faultset.collector.spec.features.behaviour import write_flags
+from faultset.collector.spec.features.behaviour import format_flags
 from faultset.collector.spec.features.configuration import config_data
-from faultset.collector.spec.files import write
+from faultset.collector.spec.files import format_spec
 from faultset.collector.spec.pod_manifests import config_name, pod_template
 
 Manifest = dict[str, Any]
@@ -92,7 +92,7 @@ def _build_config(app: AppSpec) -> Manifest:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": config_name(app)},
-        "data": {"app.yaml": write(app)},
+        "data": {"app.yaml": format_spec(app)},
     }
 
 
@@ -106,7 +106,7 @@ def flag_manifests(app: AppSpec) -> list[Manifest]:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": metadata,
-            "data": {app.flags.file: write_flags(app.flags)},
+            "data": {app.flags.file: format_flags(app.flags)},
         }
     ]
 

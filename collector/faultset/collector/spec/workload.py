@@ -77,7 +77,7 @@ class ChoiceDraw(FrozenModel):
     @model_validator(mode="after")
     def _has_weight(self) -> ChoiceDraw:
         if not all(0 <= weight < math.inf for weight in self.values.values()) or not any(self.values.values()):
-            raise ValueError("the weights of a choice must not be negative, and one must be above zero")
+            raise ValueError("the weights of a choice must not be negative, and at least one must be above zero")
         return self
 
     def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:

@@ -20,7 +20,7 @@ from faultset.collector.runtime.store_startup import store_clients
 from faultset.collector.runtime.tracing import Tracing
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPANS_PORT
-from faultset.collector.spec.files import write
+from faultset.collector.spec.files import format_spec
 from faultset.collector.spec.manifests import manifests, service_manifests, workload
 from faultset.collector.spec.routes import find_route
 
@@ -43,7 +43,7 @@ def check_app(app: str | AppSpec) -> AppSpec:
         The spec is valid, but its manifests, operations or requests are not; the message says which.
     """
     spec = load_app(app) if isinstance(app, str) else app
-    assert read_app(write(spec), f"app {spec.name}, written") == spec, "writing and reading the spec changes it"
+    assert read_app(format_spec(spec), f"app {spec.name}, written") == spec, "writing and reading the spec changes it"
     _check_requests(spec)
     _check_faults(spec)
     if spec.deployed is None:

@@ -15,17 +15,17 @@ _LINES = 4
 
 
 @contextmanager
-def show_progress(total: int, what: str | Callable[[], str]) -> Iterator[Callable[[int], None]]:
+def show_progress(total: int, label: str | Callable[[], str]) -> Iterator[Callable[[int], None]]:
     """Show progress towards `total` while the block runs.
 
     Call the yielded function with the number of newly finished steps, from any thread.
 
     Parameters
     ----------
-    what
+    label
         Text before the numbers, or a function that returns it at every step.
     """
-    text = (lambda: what) if isinstance(what, str) else what
+    text = (lambda: label) if isinstance(label, str) else label
     from faultset.core.command_line.console import is_quiet
 
     if is_quiet():
@@ -38,7 +38,7 @@ def show_progress(total: int, what: str | Callable[[], str]) -> Iterator[Callabl
 
 
 @contextmanager
-def report_progress(what: str) -> Iterator[Progress]:
+def report_progress(label: str) -> Iterator[Progress]:
     """Yield a `Progress` that displays its arguments; a different total starts a new display."""
     with ExitStack() as stack:
         advance: Callable[[int], None] | None = None
@@ -49,7 +49,7 @@ def report_progress(what: str) -> Iterator[Progress]:
             if advance is None or total != shown_total:
                 stack.close()
                 shown_steps, shown_total = 0, total
-                advance = stack.enter_context(show_progress(total, what))
+                advance = stack.enter_context(show_progress(total, label))
             advance(finished - shown_steps)
             shown_steps = finished
 
@@ -64,7 +64,7 @@ class StepCounter:
     total
         Number of all steps.
     progress
-        Called at once with zero finished steps; None reports nothing.
+        Called at once with zero finished steps; if None, nothing is reported.
     """
 
     def __init__(self, total: int, progress: Progress | None) -> None:
@@ -84,7 +84,7 @@ class StepCounter:
 
 
 @contextmanager
-def _bar(total: int, what: Callable[[], str]) -> Iterator[Callable[[int], None]]:
+def _bar(total: int, label: Callable[[], str]) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -103,13 +103,13 @@ def _bar(total: int, what: Callable[[], str]) -> Iterator[Callable[[int], None]]
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(what(), total=total)
-        yield lambda steps: bar.update(task, advance=steps, description=what())
+        task = bar.add_task(label(), total=total)
+        yield lambda steps: bar.update(task, advance=steps, description=label())
 
 
 class _Lines:
-    def __init__(self, total: int, what: Callable[[], str]) -> None:
-        self._total, self._what = total, what
+    def __init__(self, total: int, label: Callable[[], str]) -> None:
+        self._total, self._label = total, label
         self._done = 0
         self._next = 1
         self._started = time.monotonic()
@@ -124,5 +124,5 @@ class _Lines:
             elapsed = time.monotonic() - self._started
             remaining_s = elapsed / self._done * (self._total - self._done) if self._done else 0.0
             estimate = f", about {remaining_s:.0f} s left" if self._done < self._total else ""
-            text = f"{self._what()} {self._done}/{self._total} after {elapsed:.0f} s{estimate}"
+            text = f"{self._label()} {self._done}/{self._total} after {elapsed:.0f} s{estimate}"
             print(text, file=sys.stderr, flush=True)

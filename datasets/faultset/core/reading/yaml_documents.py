@@ -18,15 +18,15 @@ LIMIT_BYTES = 1 << 20
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def read_yaml_text(path: Path, what: str) -> str:
+def read_yaml_text(path: Path, kind: str) -> str:
     """Read a file that a user names, possibly through a link; raise UsageError if it cannot be read.
 
     Parameters
     ----------
-    what
+    kind
         Noun for the file in messages.
     """
-    name = f"{what} {path}"
+    name = f"{kind} {path}"
     try:
         return read_regular(path.resolve(strict=True), limit_bytes=LIMIT_BYTES, error=UsageError).decode("utf-8")
     except UnicodeDecodeError:

@@ -91,7 +91,7 @@ def onset_findings(
 ) -> list[Finding]:
     """Return a finding if the onset has the same relative position in all imported views.
 
-    `collect` draws the onset at random; many benchmarks record for equally long before and after it.
+    `collect` draws the onset at random; many benchmarks record equally long before and after it.
     """
     shares = []
     for episode, onset in onsets.items():

@@ -1,4 +1,4 @@
-"""Rows about recordings for `dataset show` and `dataset episodes`."""
+"""Rows on recordings for `dataset show` and `dataset episodes`."""
 
 from __future__ import annotations
 

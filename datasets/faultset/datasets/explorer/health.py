@@ -44,14 +44,14 @@ class TimeGrid:
         step_s = sampling * max(1, math.ceil(seconds / sampling / MAX_STEPS))
         return cls(start_ns=context.view_start_ns, step_s=step_s, steps=max(1, math.ceil(seconds / step_s)))
 
-    def cells(self, times_ns: Ints) -> Ints:
+    def steps_at(self, times_ns: Ints) -> Ints:
         """Return the step of each time; times outside the view belong to its first or last step."""
         indices = (times_ns - self.start_ns) // round(self.step_s * SECOND_NS)
         return np.clip(indices, 0, self.steps - 1)
 
     def counts(self, times_ns: Ints) -> list[int]:
         """Return the number of times in each step."""
-        return np.bincount(self.cells(times_ns), minlength=self.steps).tolist()
+        return np.bincount(self.steps_at(times_ns), minlength=self.steps).tolist()
 
     def seconds(self, time_ns: int | None) -> float | None:
         """Return a time in seconds since the start of the view."""
@@ -97,7 +97,7 @@ def service_map(view: EpisodeView, grid: TimeGrid) -> dict[str, Any]:
     rows = pd.concat(
         [calls[["service", "end", "seconds", "failed"]], served[~served["service"].isin(callees)]], ignore_index=True
     )
-    rows["step"] = grid.cells(rows["end"].to_numpy(dtype=np.int64))
+    rows["step"] = grid.steps_at(rows["end"].to_numpy(dtype=np.int64))
     groups = dict(iter(rows.groupby("service")))
     edges = calls.groupby(["caller", "service"]).size() if len(calls) else pd.Series(dtype=int)
     declared = dict.fromkeys(view.calls)
@@ -259,7 +259,7 @@ def client_requests(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
     frame = read_frame(view, "requests", ("scheduled", "endpoint", "latency_ns", "status", "outcome"))
     if frame.empty:
         return None
-    frame = frame.assign(step=grid.cells(frame["scheduled"].to_numpy()), ms=frame["latency_ns"] / 1e6)
+    frame = frame.assign(step=grid.steps_at(frame["scheduled"].to_numpy()), ms=frame["latency_ns"] / 1e6)
     outcome = frame["outcome"].astype(str)
     frame["ok"], frame["unfinished"] = outcome == "ok", outcome == "unfinished"
     frame["failed"] = ~frame["ok"] & ~frame["unfinished"]

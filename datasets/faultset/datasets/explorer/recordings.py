@@ -88,50 +88,50 @@ class _Lanes:
     counts: dict[tuple[str, str], npt.NDArray[np.float64]] = field(default_factory=dict)
     has_calls: bool = False
 
-    def _row(self, owner: str, what: str) -> npt.NDArray[np.float64]:
+    def _row(self, owner: str, measure: str) -> npt.NDArray[np.float64]:
         empty = np.zeros(self.grid.steps)
-        return self.counts.setdefault((owner, what), empty)
+        return self.counts.setdefault((owner, measure), empty)
 
     def add(self, view: WindowView) -> None:
         """Add the requests and calls of a chunk."""
         requests = view.table("requests", ["scheduled", "latency_ns", "outcome"])
         if len(requests):
             self.has_calls = True
-            cells = self.grid.cells(requests["scheduled"].cast(pa.int64()).to_numpy())
+            steps = self.grid.steps_at(requests["scheduled"].cast(pa.int64()).to_numpy())
             outcomes = requests["outcome"].cast(pa.string()).to_numpy(zero_copy_only=False)
-            for what, chosen in (
+            for measure, chosen in (
                 ("ok", outcomes == "ok"),
                 ("unfinished", outcomes == "unfinished"),
                 ("failed", (outcomes != "ok") & (outcomes != "unfinished")),
             ):
-                self._row("", what)[:] += np.bincount(cells[chosen], minlength=self.grid.steps)
+                self._row("", measure)[:] += np.bincount(steps[chosen], minlength=self.grid.steps)
             latency_ms = requests["latency_ns"].to_numpy(zero_copy_only=False).astype(float) / 1e6
-            self._quantiles("", cells, latency_ms, {"p50": 0.5, "p95": 0.95})
+            self._quantiles("", steps, latency_ms, {"p50": 0.5, "p95": 0.95})
         calls = service_calls(view)
         if calls.empty:
             return
         self.has_calls = True
         callees = calls["edge"].str.partition("->")[2].to_numpy()
-        cells = self.grid.cells(calls["end"].to_numpy())
+        steps = self.grid.steps_at(calls["end"].to_numpy())
         for name in self.names:
             rows = callees == name
             if rows.any():
-                self._row(name, "calls")[:] += np.bincount(cells[rows], minlength=self.grid.steps)
+                self._row(name, "calls")[:] += np.bincount(steps[rows], minlength=self.grid.steps)
                 failed = calls["failed"].to_numpy()[rows]
-                self._row(name, "failed")[:] += np.bincount(cells[rows], failed, minlength=self.grid.steps)
-                self._quantiles(name, cells[rows], 1e3 * calls["seconds"].to_numpy()[rows], {"ms": 0.95})
+                self._row(name, "failed")[:] += np.bincount(steps[rows], failed, minlength=self.grid.steps)
+                self._quantiles(name, steps[rows], 1e3 * calls["seconds"].to_numpy()[rows], {"ms": 0.95})
 
     def _quantiles(
-        self, owner: str, cells: npt.NDArray[np.int64], values: npt.NDArray[np.float64], shares: Mapping[str, float]
+        self, owner: str, steps: npt.NDArray[np.int64], values: npt.NDArray[np.float64], shares: Mapping[str, float]
     ) -> None:
         finite = np.isfinite(values)
-        order = np.argsort(cells[finite], kind="stable")
-        cells, values = cells[finite][order], values[finite][order]
-        steps, starts = np.unique(cells, return_index=True)
-        groups = np.split(values, starts[1:]) if len(steps) else ()
-        for step, group in zip(steps.tolist(), groups, strict=True):
-            for what, share in shares.items():
-                row = self._row(owner, what)
+        order = np.argsort(steps[finite], kind="stable")
+        steps, values = steps[finite][order], values[finite][order]
+        numbers, starts = np.unique(steps, return_index=True)
+        groups = np.split(values, starts[1:]) if len(numbers) else ()
+        for step, group in zip(numbers.tolist(), groups, strict=True):
+            for measure, share in shares.items():
+                row = self._row(owner, measure)
                 # a step that two chunks share keeps the larger of their values
                 row[step] = max(row[step], float(np.quantile(group, share)))
 
@@ -139,8 +139,10 @@ class _Lanes:
         """Return the requests of clients per step; None if there are none."""
         if ("", "ok") not in self.counts:
             return None
-        rows = {what: self._row("", what) for what in ("ok", "failed", "unfinished", "p50", "p95")}
-        return {what: _omit_zeros(row) if what.startswith("p") else round_values(row) for what, row in rows.items()}
+        rows = {measure: self._row("", measure) for measure in ("ok", "failed", "unfinished", "p50", "p95")}
+        return {
+            measure: _omit_zeros(row) if measure.startswith("p") else round_values(row) for measure, row in rows.items()
+        }
 
     def services(self) -> list[dict[str, Any]]:
         """Return calls, failures and 95th percentile of the latency of each service that was called."""
@@ -163,11 +165,11 @@ def _omit_zeros(row: npt.NDArray[np.float64]) -> list[float | None]:
 def _read_metric_lanes(recording: Recording[Any], grid: TimeGrid) -> list[dict[str, Any]]:
     """Return the first metrics per step, for a recording without requests and calls."""
     frame = recording.wide(step_s=grid.step_s)
-    cells = grid.cells(frame.index.astype("int64").to_numpy())
+    steps = grid.steps_at(frame.index.astype("int64").to_numpy())
     lanes = []
     for number, (service, metric) in enumerate(frame.columns.tolist()[:MAX_SERIES]):
         values = np.full(grid.steps, np.nan)
-        values[cells] = frame.iloc[:, number].to_numpy(dtype=float)
+        values[steps] = frame.iloc[:, number].to_numpy(dtype=float)
         lanes.append({"name": f"{service} {metric}", "values": round_values(values)})
     return lanes
 

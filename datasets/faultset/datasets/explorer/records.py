@@ -41,7 +41,7 @@ def log_lines_by_kind(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | Non
             "row": np.arange(len(table)),
         }
     ).sort_values("time", kind="stable", ignore_index=True)
-    frame["step"] = grid.cells(frame["time"].to_numpy())
+    frame["step"] = grid.steps_at(frame["time"].to_numpy())
     level = frame["level"]
     kinds = {"error": level.isin(_BAD), "warning": level == "warning"}
     kinds["other"] = ~kinds["error"] & ~kinds["warning"]
@@ -103,7 +103,7 @@ _MAX_TEXT = 300
 
 
 def events(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
-    """Return the first events of an episode in order of time."""
+    """Return the first events of an episode in time order."""
     columns = ("time", "type", "reason", "kind", "name", "service", "message", "count")
     frame = read_frame(view, "events", columns).head(MAX_ROWS)
     frame = frame.astype(object).where(frame.notna(), None)
@@ -230,7 +230,7 @@ _TEXTS = ("service", "operation", "kind", "peer_service", "status")
 
 
 def _order_spans(parent: list[int | None], count: int) -> list[int]:
-    """Return each span once, followed by its children in order of time; cycles of parents are tolerated."""
+    """Return each span once, followed by its children in time order; cycles of parents are tolerated."""
     children: dict[int | None, list[int]] = {}
     for number in range(count):
         children.setdefault(parent[number], []).append(number)

@@ -23,7 +23,7 @@ from faultset.datasets.telemetry_formats.otlp_json import (
     SEVERITY_NUMBERS,
     SPAN_KIND_NUMBERS,
     STATUS_NUMBERS,
-    write_attributes,
+    encode_attributes,
 )
 from faultset.datasets.views import EpisodeView
 
@@ -77,7 +77,7 @@ def _lines(view: EpisodeView, table: str) -> Iterator[dict[str, Any]]:
 
 
 def _batches(view: EpisodeView, table: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Divide the rows, in order of time, into pieces of 1,000; yield each resource of a piece with its rows."""
+    """Divide the rows, in time order, into pieces of 1,000; yield each resource of a piece with its rows."""
     content = read_table(view, table, TABLES[table].names)
     for name in content.column_names:
         if name == time_column(table) or name == "sent":
@@ -96,14 +96,14 @@ def _batches(view: EpisodeView, table: str) -> Iterator[tuple[dict[str, Any], li
                 "k8s.pod.name": pod or None,
                 "k8s.container.name": container or None,
             }
-            yield {"attributes": write_attributes(facts)}, rows
+            yield {"attributes": encode_attributes(facts)}, rows
 
 
 def _metrics(rows: list[dict[str, Any]], roles: dict[str, dict[str, str]]) -> Iterator[dict[str, Any]]:
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         value = row["value"] if math.isfinite(row["value"]) else str(row["value"])
-        labels = write_attributes(json.loads(row["labels"] or "{}"))
+        labels = encode_attributes(json.loads(row["labels"] or "{}"))
         point = {"timeUnixNano": str(row["time"]), "asDouble": value} | ({"attributes": labels} if labels else {})
         groups.setdefault((row["metric"], row["kind"]), []).append(point)
     for (metric, kind), points in groups.items():
@@ -111,7 +111,7 @@ def _metrics(rows: list[dict[str, Any]], roles: dict[str, dict[str, str]]) -> It
         data: dict[str, Any] = {"dataPoints": points}
         if kind != "gauge":
             data |= {"aggregationTemporality": 2, "isMonotonic": True}
-        yield {"name": metric, "metadata": write_attributes(facts), "gauge" if kind == "gauge" else "sum": data}
+        yield {"name": metric, "metadata": encode_attributes(facts), "gauge" if kind == "gauge" else "sum": data}
 
 
 def _role(metric: str, roles: dict[str, dict[str, str]]) -> dict[str, str] | None:
@@ -136,7 +136,7 @@ def _span(row: dict[str, Any]) -> dict[str, Any]:
         "kind": SPAN_KIND_NUMBERS.get(row["kind"], 0),
         "startTimeUnixNano": str(row["time"]),
         "endTimeUnixNano": str(row["time"] + row["duration_ns"]),
-        "attributes": write_attributes(facts),
+        "attributes": encode_attributes(facts),
         "status": {"code": STATUS_NUMBERS.get(row["status"], 0)},
     }
     return span | ({"parentSpanId": row["parent_span_id"]} if row["parent_span_id"] else {})
@@ -164,7 +164,7 @@ def _event(row: dict[str, Any]) -> dict[str, Any]:
         "severityNumber": severity,
         "severityText": row["type"],
         "body": {"stringValue": row["message"]},
-        "attributes": write_attributes(facts),
+        "attributes": encode_attributes(facts),
     }
 
 
@@ -173,4 +173,4 @@ def _other(row: dict[str, Any], table: str) -> dict[str, Any]:
     time = time_column(table)
     facts = {name: value for name, value in row.items() if name not in (time, "service", "episode")}
     attributes = {EVENT_NAME: OUR_EVENTS + table} | {OUR_FIELDS + name: value for name, value in facts.items()}
-    return {"timeUnixNano": str(row[time]), "attributes": write_attributes(attributes)}
+    return {"timeUnixNano": str(row[time]), "attributes": encode_attributes(attributes)}

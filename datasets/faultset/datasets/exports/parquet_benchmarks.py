@@ -138,7 +138,7 @@ _STATISTIC = r"_(sum|count|bucket)$"
 
 
 class RCABenchExport(ExportLayout):
-    """`data/<dataset>/<datapack>/` and `meta/<dataset>/`, in the form of converted datapacks."""
+    """`data/<dataset>/<datapack>/` and `meta/<dataset>/`, in the format of converted datapacks."""
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
         super().__init__(dataset, options, folder)

@@ -148,7 +148,7 @@ class TimeSeriesFiles(ExportLayout):
         if len(lengths) > 1:
             raise DataError(
                 f"the cases of a .ts file must have the same length, but episodes have {min(lengths)} to "
-                f'{max(lengths)} steps; create a version of equally long episodes with "faultset dataset filter"'
+                f'{max(lengths)} steps; use "faultset dataset filter" to create a version with episodes of equal length'
             )
         classes = sorted({_fault(self.dataset, episode) for episode in self._steps})
         for subset in SUBSETS:

@@ -16,7 +16,7 @@ from faultset.datasets.format.storage import TRUTH_LIMITS, write_parquet
 from faultset.datasets.format.table_folders import JOURNAL_FILE, build_truth_table, table_file
 
 ANOMALY = "anomaly"
-"""Name of the fault of an incident in an imported series that does not name it."""
+"""Fault name of incidents in imported series that do not name the fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ def read_truth_rows(recording_path: Path, chunks: Iterable[Chunk], table: str) -
 
 
 def chunk_truth(recording_path: Path, chunk: Chunk) -> dict[str, list[dict[str, Any]]]:
-    """Return the truth of a chunk as `RecordingWriter.append` takes it."""
+    """Return the truth of a chunk in the form that `RecordingWriter.append` expects."""
     return {table: list(read_truth_rows(recording_path, [chunk], table)) for table in CHUNK_TRUTH_TABLES}
 
 
@@ -78,7 +78,7 @@ def replace_truth(recording_path: Path, chunk: Chunk, table: str, rows: Iterable
 
 
 def read_incidents(recording_path: Path, chunks: Iterable[Chunk]) -> tuple[Incident, ...]:
-    """Return the incidents of a recording in order of their start; the last row of an incident is valid."""
+    """Return the incidents of a recording in order of injection; the last row of each incident counts."""
     origin = f"incidents of {recording_path}"
     rows = {row["incident"]: row for row in read_truth_rows(recording_path, chunks, "incidents")}
     incidents = (Incident.from_row(row, origin=origin) for row in rows.values())

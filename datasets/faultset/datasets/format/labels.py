@@ -234,9 +234,9 @@ class Label(GroundTruth):
 
     def __repr__(self) -> str:
         onset_s = self.seconds_into_view(self.onset_ns)
-        what = self._what if self.fault is None else f"{self._what}, {self.verdict}"
+        summary = self._what if self.fault is None else f"{self._what}, {self.verdict}"
         when = "" if onset_s is None else f"onset {onset_s:.1f} s into "
-        return f"<Label {self.episode}: {what}, {when}a view of {self.seconds_into_view(self.view_end_ns):.1f} s>"
+        return f"<Label {self.episode}: {summary}, {when}a view of {self.seconds_into_view(self.view_end_ns):.1f} s>"
 
     def __str__(self) -> str:
         """Return a short table with times in seconds since the start of the view."""

@@ -34,7 +34,7 @@ class RecordingSummary(FileSummary):
     chunks: tuple[Chunk, ...]
     incidents: tuple[Incident, ...]
     training_end_ns: int | None = None
-    """End of the training part of the source that the recording was imported from; None without one."""
+    """End of the training part of the source that the recording was imported from; None if it has none."""
 
     @property
     def duration_s(self) -> float:

@@ -118,7 +118,7 @@ def chunk_numbers(recording_path: Path) -> list[int]:
 
 
 def read_chunks(recording_path: Path, numbers: Iterable[int] | None = None) -> tuple[Chunk, ...]:
-    """Read the complete chunks of a recording in order of time.
+    """Read the complete chunks of a recording in time order.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ class RecordingWriter:
             Missing tables are written empty.
         truth
             Rows of incidents, evidence, decoys, load and voids (`CHUNK_TRUTH_TABLES`), with times as integers; missing
-            fields become null. An incident may be in several chunks; its last row is valid.
+            fields become null. An incident may be in several chunks; its last row counts.
         journal
             Lines of the journal since the last chunk.
 
@@ -292,7 +292,7 @@ class RecordingWriter:
         if last is not None and (problem := _sequence_problem(last, chunk)):
             raise DataError(
                 f"chunk {number} of recording {chunk.recording} must follow the last one, but {problem}; append chunks "
-                "in order of time"
+                "in time order"
             )
         return chunk
 

@@ -164,7 +164,7 @@ class ForeignChunk:
     Attributes
     ----------
     start_ns, end_ns : int
-        Its half-open window; chunks are in order of time and do not overlap.
+        Its half-open window; chunks are in time order and do not overlap.
     tables : Mapping
         As in `ForeignEpisode`, with the rows of the window.
     """

@@ -28,7 +28,7 @@ class RecordingTruth:
     path
         Folder of the recording.
     chunks
-        Its chunks in order of time.
+        Its chunks in time order.
     segments
         Its stretches without a gap.
     """

@@ -34,7 +34,7 @@ _STEPS_BEFORE = 10
 class TimeSlice:
     """Rows that became available in a time interval, `[start_ns, end_ns)`.
 
-    A span is in the slice in which it ended, a request in the slice of its answer, any other row in the slice of its
+    A span is in the slice in which it ended, a request in the slice of its response, any other row in the slice of its
     time.
     """
 
@@ -72,7 +72,7 @@ class RecordingView:
         self.context: RecordingContext = read_recording_context(self.folder)
         """Facts about the system."""
         self.chunks: tuple[Chunk, ...] = read_chunks(self.folder, numbers)
-        """Its chunks in order of time."""
+        """Its chunks in time order."""
         if not self.chunks:
             raise DataError(
                 f"recording {self.folder} must have a complete chunk, but has none; record for longer than one chunk"
@@ -166,7 +166,7 @@ class RecordingView:
         start: Time = None,
         end: Time = None,
     ) -> Iterator[TimeSlice]:
-        """Yield the rows that became available in each step, in order of time; steps between segments are left out.
+        """Yield the rows that became available in each step, in time order; steps between segments are left out.
 
         At most one chunk is in memory.
 

@@ -87,7 +87,7 @@ class JaegerApi:
 
     @cached_property
     def _service_rows(self) -> dict[Any, Any]:
-        """Rows of each service, in order of time."""
+        """Rows of each service, in time order."""
         return self._telemetry.spans.groupby("reported_service", observed=True, sort=True).indices
 
     @cached_property

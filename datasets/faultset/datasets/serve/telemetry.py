@@ -88,6 +88,6 @@ class ServedTelemetry:
 
     @cached_property
     def logs(self) -> pd.DataFrame:
-        """All log lines in order of time, with times as served."""
+        """All log lines in time order, with times as served."""
         frame = read_frame(self._view, "logs", _LOGS)
         return frame.assign(time=frame["time"] + self.clock.offset_ns)

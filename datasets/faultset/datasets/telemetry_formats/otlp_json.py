@@ -133,12 +133,12 @@ def read_status(value: Any) -> str:
     return _STATUSES.get(read_int(value) or 0, "unset")
 
 
-def write_attributes(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+def encode_attributes(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a mapping as keys and values, without missing values."""
-    return [{"key": key, "value": write_value(value)} for key, value in facts.items() if value is not None]
+    return [{"key": key, "value": encode_value(value)} for key, value in facts.items() if value is not None]
 
 
-def write_value(value: Any) -> dict[str, Any]:
+def encode_value(value: Any) -> dict[str, Any]:
     """Return plain JSON data as a value."""
     if isinstance(value, bool):
         return {"boolValue": value}
@@ -149,7 +149,7 @@ def write_value(value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         return {"stringValue": value}
     if isinstance(value, Mapping):
-        return {"kvlistValue": {"values": write_attributes(value)}}
+        return {"kvlistValue": {"values": encode_attributes(value)}}
     if isinstance(value, Iterable):
-        return {"arrayValue": {"values": [write_value(item) for item in value]}}
+        return {"arrayValue": {"values": [encode_value(item) for item in value]}}
     return {"stringValue": json.dumps(value)}

@@ -1,4 +1,4 @@
-"""Types, labels and series of Prometheus, and native histograms in the form of its API."""
+"""Types, labels and series of Prometheus, and native histograms in the format of its API."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Exemplar:
 
 @dataclass(frozen=True, kw_only=True)
 class RawSeries:
-    """A series of the server with its samples in order of time.
+    """A series of the server with its samples in time order.
 
     Attributes
     ----------
@@ -169,7 +169,7 @@ class RawSeries:
 
 
 def read_pairs(labels: Labels, pairs: Sequence[Any], *, histograms: bool = False) -> RawSeries:
-    """Build a series from the pairs of time and value in an answer of the API."""
+    """Build a series from the pairs of time and value in a response of the API."""
     flat = list(chain.from_iterable(pairs))
     milliseconds = np.rint(np.fromiter(flat[0::2], np.float64, len(pairs)) * 1e3).astype(np.int64)
     if histograms:

@@ -193,8 +193,8 @@ def _leave_one_out(name: str, truths: Sequence[FoldMember]) -> list[Fold]:
     by_app = name == "leave-one-app-out"
     values = list(dict.fromkeys(value_of(truth) for truth in truths if truth.faulty or by_app))
     if len(values) < 2:
-        what = name.removeprefix("leave-one-").removesuffix("-out")
-        raise UsageError(f"--split {name} needs faults with at least two values of {what}, but there are {len(values)}")
+        kind = name.removeprefix("leave-one-").removesuffix("-out")
+        raise UsageError(f"--split {name} needs faults with at least two values of {kind}, but there are {len(values)}")
     test_sets: dict[Hashable, list[FoldMember]] = {value: [] for value in values}
     healthy = [truth for truth in truths if not truth.faulty]
     for truth in truths:
@@ -267,7 +267,7 @@ class EpisodeLabel:
     problems: tuple[tuple[str, ...], ...]
     """Application, fault and target of every fault."""
     causes: frozenset[str]
-    """Services that are right answers: services of the root causes, and further accepted names."""
+    """Services that are correct answers: services of the root causes, and further accepted names."""
 
     @property
     def faulty(self) -> bool:

@@ -92,7 +92,7 @@ class RecordingWindows:
         size
             Maximum number of windows in a batch.
         seed
-            Seed to shuffle the blocks and the windows of each; without it they come in order of time.
+            Seed to shuffle the blocks and the windows of each; without it they come in time order.
         """
         rng = None if seed is None else np.random.default_rng(seed)
         blocks = [block for stretch in self.stretches for block in self._blocks(stretch)]

@@ -40,7 +40,7 @@ class WindowBatch:
     labels: npt.NDArray[np.int8]
     """[B, L] 1 for a step that ended after the onset, 0 before it or without a fault, -1 for an unknown onset.
 
-    In windows per service, it is 1 only for services that are right answers.
+    In windows per service, it is 1 only for services that are correct answers.
     """
     groups: Ints
     """[B] group: position in `EpisodeWindows.clusters`, or of the recording; never divide a group between training and

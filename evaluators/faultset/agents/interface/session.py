@@ -63,8 +63,8 @@ class AgentSession:
     submission
         Name of the tool that ends the session.
     answer
-        The submitted answer, in the form of `faultset.agents.runs.answers`; None before the submission. With task "all"
-        it has the keys of all three tasks.
+        The submitted answer, in the format of `faultset.agents.runs.answers`; None before the submission. With task
+        "all" it has the keys of all three tasks.
     answered_ns
         Time of the recording at the submission, UTC nanoseconds; None before it.
     retries

@@ -163,7 +163,7 @@ def decide_status(
     Parameters
     ----------
     submitted
-        The submitted answer; None without one.
+        The submitted answer; None if there is none.
     step_limits
         Numbers of steps at which the source's harness stops.
     stopped_by

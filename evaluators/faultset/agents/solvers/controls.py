@@ -82,7 +82,7 @@ def _find_submission(state: TaskState) -> str:
 
 
 async def _submit(state: TaskState, services: list[str], level: str | None, fault_type: str | None) -> TaskState:
-    """Submit the answer in the form of the task."""
+    """Submit the answer in the format of the task."""
     answers: dict[str, dict[str, Any]] = {
         "submit_detection": {"fault": bool(services)},
         "submit_localization": {"services": services},

@@ -145,7 +145,7 @@ class AgentEvaluation:
     Raises
     ------
     DataError
-        A run is about an episode that is not in the dataset.
+        A run is on an episode that is not in the dataset.
     UsageError
         The split tests an episode more than once.
     """

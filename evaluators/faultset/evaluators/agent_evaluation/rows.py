@@ -49,9 +49,9 @@ class AgentQuestion:
 def list_questions(
     truths: Iterable[Truth], tasks: Sequence[str], protocols: Sequence[str], alarms: Mapping[str, int | None]
 ) -> Iterator[AgentQuestion]:
-    """Yield the questions about tested episodes.
+    """Yield the questions on tested episodes.
 
-    Localization and diagnosis share a session if both are evaluated. About an episode without a fault, they are asked
+    Localization and diagnosis share a session if both are evaluated. For an episode without a fault, they are asked
     only after a false alarm, as for baselines.
 
     Parameters

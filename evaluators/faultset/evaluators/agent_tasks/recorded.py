@@ -211,8 +211,8 @@ def _cut_episodes(dataset: Dataset, session_task: RecordedTask) -> CutEpisodes:
     cuts = cut_recordings(dataset)
     if cuts is None:
         raise DataError(
-            f"{dataset.root} has only recordings, and no episode can be cut from them: that takes several services and "
-            "an incident with a known root cause and enough telemetry around it; choose other data"
+            f"{dataset.root} has only recordings, and no episode can be cut from them: this requires several services "
+            "and an incident with a known root cause and enough telemetry around it; choose other data"
         )
     return cuts
 

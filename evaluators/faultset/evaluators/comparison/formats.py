@@ -72,7 +72,7 @@ def remarks(comparison: Comparison) -> list[str]:
             "the runs scored different versions of the data; episodes with equal labels are compared, but their "
             "telemetry may differ"
         )
-    for what, names in (
+    for title, names in (
         ("methods only in old", comparison.only_old_methods),
         ("methods only in new", comparison.only_new_methods),
         ("episodes only in old", comparison.only_old_episodes),
@@ -80,7 +80,7 @@ def remarks(comparison: Comparison) -> list[str]:
         ("episodes left out because their labels differ", comparison.other_truth),
     ):
         if names:
-            sentences.append(f"{what}: {_shorten(names, 12)}")
+            sentences.append(f"{title}: {_shorten(names, 12)}")
     return sentences
 
 

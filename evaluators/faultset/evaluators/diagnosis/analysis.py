@@ -109,7 +109,7 @@ def rank_suspects(answers: Sequence[PanelAnswer]) -> list[tuple[str, float]]:
 
 
 def measure_strength(answers: Sequence[PanelAnswer]) -> float:
-    """Return the leading method's score of its first suspect, in powers of ten; 0 without one."""
+    """Return the leading method's score of its first suspect, in powers of ten; 0 if it has none."""
     leading = answers[0]
     return round(max(leading.scores.values(), default=0.0), 2)
 

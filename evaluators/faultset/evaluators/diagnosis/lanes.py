@@ -1,4 +1,4 @@
-"""The answers of a panel in the form of the explorer's lanes."""
+"""The answers of a panel in the format of the explorer's lanes."""
 
 from __future__ import annotations
 

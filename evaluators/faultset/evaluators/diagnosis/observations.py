@@ -44,7 +44,7 @@ _TEMPLATE_LENGTH = 70
 
 
 def observe_changes(view: EpisodeView, moment_ns: int, services: Sequence[str]) -> dict[str, tuple[Observation, ...]]:
-    """Return the strongest observations about each service, of different kinds if possible, in order of time.
+    """Return the strongest observations about each service, of different kinds if possible, in time order.
 
     Parameters
     ----------
@@ -78,8 +78,8 @@ def observe_metrics(view: EpisodeView, moment_ns: int, services: Sequence[str]) 
     step_ns = round(view.context.resolution_s * SECOND_NS)
     gap = max(0, moment_ns - view.reference[1])
     windows = localization_windows(view, moment_ns, before=max(1, math.ceil(gap / step_ns)))
-    since = windows.times_ns > moment_ns - 2 * step_ns
-    if windows.empty or len(windows.reference) < 2 or not since.any():
+    recent = windows.times_ns > moment_ns - 2 * step_ns
+    if windows.empty or len(windows.reference) < 2 or not recent.any():
         return []
     mean, sd = mean_and_sd(windows.reference, ddof=1)
     scale = with_metric_floor(sd, windows.series)
@@ -87,7 +87,7 @@ def observe_metrics(view: EpisodeView, moment_ns: int, services: Sequence[str]) 
     z = deviations(windows.values, mean, scale, never_absent)
     usual = np.abs(deviations(windows.reference, mean, scale, np.zeros(windows.reference.shape, dtype=bool)))
     highest = usual.max(axis=0)
-    lasting = np.where(since[:, None], sustained(z, min(LASTING, len(z))), 0.0)
+    lasting = np.where(recent[:, None], sustained(z, min(LASTING, len(z))), 0.0)
     stopped = _observe_stopped_metrics(view, windows, services)
     silent = {item.service for item in stopped}
     best: dict[tuple[str, str], tuple[float, int]] = {}
@@ -188,12 +188,12 @@ def observe_log_lines(view: EpisodeView, moment_ns: int, services: Sequence[str]
     times = table["time"].cast(pa.int64()).to_numpy()
     seconds = _measure_compared_seconds(view, moment_ns)
     healthy = times < min(view.reference[1], moment_ns)
-    since = times >= moment_ns
+    recent = times >= moment_ns
     observations = []
     for number, service in enumerate(names):
         rows = owner == number
         before = np.bincount(code[rows & healthy], minlength=len(texts.dictionary)).astype(float)
-        after = np.bincount(code[rows & since], minlength=len(texts.dictionary)).astype(float)
+        after = np.bincount(code[rows & recent], minlength=len(texts.dictionary)).astype(float)
         kinds = max(1, int(((before + after) > 0).sum()))
         strength = count_evidence(before, after, *seconds) - np.log10(kinds)
         best = int(strength.argmax())
@@ -242,30 +242,30 @@ def observe_calls(view: EpisodeView, moment_ns: int, services: Sequence[str]) ->
     series = read_call_series(view)
     ends = series.starts_ns + series.step_ns
     healthy = ends <= min(view.reference[1], moment_ns)
-    since = ends > moment_ns
-    if not series.services or healthy.sum() < 2 or not since.any():
+    recent = ends > moment_ns
+    if not series.services or healthy.sum() < 2 or not recent.any():
         return []
     observations = []
     for column, service in enumerate(series.services):
         if service in services:
-            observations += _observe_failures(view, series, column, healthy, since)
-            observations += _observe_durations(view, series, column, healthy, since)
-            observations += _observe_fewer_calls(view, series, column, healthy, since)
+            observations += _observe_failures(view, series, column, healthy, recent)
+            observations += _observe_durations(view, series, column, healthy, recent)
+            observations += _observe_fewer_calls(view, series, column, healthy, recent)
     return observations
 
 
 def _observe_failures(
-    view: EpisodeView, series: CallSeries, column: int, healthy: Flags, since: Flags
+    view: EpisodeView, series: CallSeries, column: int, healthy: Flags, recent: Flags
 ) -> list[Observation]:
     calls, errors = series.calls[:, column], series.errors[:, column]
-    all_before, all_after = float(calls[healthy].sum()), float(calls[since].sum())
-    before, after = float(errors[healthy].sum()), float(errors[since].sum())
+    all_before, all_after = float(calls[healthy].sum()), float(calls[recent].sum())
+    before, after = float(errors[healthy].sum()), float(errors[recent].sum())
     if not all_after or after == 0:
         return []
     strength = float(count_evidence(np.array([before]), np.array([after]), max(all_before, 1.0), all_after)[0])
     if strength < MIN_STRENGTH:
         return []
-    time_ns = int(series.starts_ns[since & (errors > 0)][0])
+    time_ns = int(series.starts_ns[recent & (errors > 0)][0])
     text = (
         f"{after:.0f} of {all_after:.0f} calls to it failed {_format_since(view, time_ns)}, "
         f"{before:.0f} of {all_before:.0f} in the reference"
@@ -274,21 +274,21 @@ def _observe_failures(
 
 
 def _observe_durations(
-    view: EpisodeView, series: CallSeries, column: int, healthy: Flags, since: Flags
+    view: EpisodeView, series: CallSeries, column: int, healthy: Flags, recent: Flags
 ) -> list[Observation]:
     seconds = series.seconds[:, [column]]
-    if np.isfinite(seconds[healthy]).sum() < 2 or not np.isfinite(seconds[since]).any():
+    if np.isfinite(seconds[healthy]).sum() < 2 or not np.isfinite(seconds[recent]).any():
         return []
     mean, sd = mean_and_sd(seconds[healthy], ddof=1)
     z = deviations(seconds, mean, sd, np.zeros(seconds.shape, dtype=bool))
     highest = float(np.abs(z[healthy]).max())
-    lasting = sustained(z[since], min(LASTING, int(since.sum())))[:, 0]
+    lasting = sustained(z[recent], min(LASTING, int(recent.sum())))[:, 0]
     size = float(lasting.max())
     if size <= max(MIN_SIGMAS, highest):
         return []
     # A step without calls does not end a run of slow ones.
     outside = (np.abs(z[:, 0]) > max(MIN_SIGMAS, highest)) | ~np.isfinite(seconds[:, 0])
-    first, last = _find_run_around(outside, int(np.flatnonzero(since)[lasting.argmax()]))
+    first, last = _find_run_around(outside, int(np.flatnonzero(recent)[lasting.argmax()]))
     first += int(np.isfinite(seconds[first : last + 1, 0]).argmax())
     time_ns = int(series.starts_ns[first])
     after, before = 1e3 * float(np.nanmedian(seconds[first : last + 1])), 1e3 * float(mean[0])  # milliseconds
@@ -304,16 +304,16 @@ def _format_milliseconds(value: float) -> str:
 
 
 def _observe_fewer_calls(
-    view: EpisodeView, series: CallSeries, column: int, healthy: Flags, since: Flags
+    view: EpisodeView, series: CallSeries, column: int, healthy: Flags, recent: Flags
 ) -> list[Observation]:
     calls = series.calls[:, column]
-    before_s, after_s = (float(steps.sum()) * series.step_ns / SECOND_NS for steps in (healthy, since))
-    before, after = float(calls[healthy].sum()), float(calls[since].sum())
+    before_s, after_s = (float(steps.sum()) * series.step_ns / SECOND_NS for steps in (healthy, recent))
+    before, after = float(calls[healthy].sum()), float(calls[recent].sum())
     expected = before * after_s / before_s
     if expected < MIN_EXPECTED or after >= SMALL_SHARE * expected:
         return []
     strength = -float(count_evidence(np.array([before]), np.array([after]), before_s, after_s)[0])
-    time_ns = int(series.starts_ns[since][0])
+    time_ns = int(series.starts_ns[recent][0])
     text = (
         f"{after / after_s:.2g} calls to it per second {_format_since(view, time_ns)}, "
         f"{before / before_s:.2g} in the reference"

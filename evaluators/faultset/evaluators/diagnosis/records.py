@@ -61,7 +61,7 @@ class PanelAnswer:
 
     @property
     def first(self) -> str | None:
-        """The most suspicious service; None without one."""
+        """The most suspicious service; None if there is none."""
         return next(iter(self.scores), None)
 
 
@@ -75,7 +75,7 @@ class Suspect:
     named_first_by: tuple[str, ...]
     """Methods of the panel that rank it first."""
     observations: tuple[Observation, ...]
-    """Changes in its telemetry, in order of time."""
+    """Changes in its telemetry, in time order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ class IncidentAnalysis:
     reference_ns: tuple[int, int]
     """Half-open healthy window, UTC nanoseconds."""
     moment_ns: int
-    """Time of the alarm that localizers got, UTC nanoseconds."""
+    """Time of the alarm given to localizers, UTC nanoseconds."""
     moment_from: str
     """`GIVEN`, the name of a detector, or `WITHOUT_ALARM`."""
     alarms: tuple[DetectorAlarm, ...]
@@ -120,9 +120,9 @@ class IncidentAnalysis:
     control: PanelAnswer
     """Answer of the strongest control."""
     strength: float
-    """Evidence of the leading method against its first suspect, in powers of ten; 0 without one."""
+    """Evidence of the leading method against its first suspect, in powers of ten; 0 if it has none."""
     limit: float
-    """Strength that few episodes without a fault exceed; up to it no suspect is named. 0 if it was not measured."""
+    """Strength that few fault-free episodes exceed; no suspect is named at or below it. 0 if it was not measured."""
     suspects: tuple[Suspect, ...]
     """Most suspicious first; empty for "no evidence"."""
     hit_rate: HitRate | None

@@ -1,4 +1,4 @@
-"""A dataset version as input of an evaluation, in a folder or behind a URL."""
+"""A dataset version as input of an evaluation, in a folder or at a URL."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from faultset.evaluators.results.truth import Truth, build_truth
 
 CACHE_BYTES = int(os.environ.get("FAULTSET_FETCHED_BYTES", 4 << 30))
 """Disk limit for fetched episodes per worker; episodes in use are never removed."""
-FETCHED_BY_ALL = ("metrics", "spans", "logs", "events", "objects")
+ALWAYS_FETCHED = ("metrics", "spans", "logs", "events", "objects")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeLocation:
-    """Location of an episode: a local folder, or files behind a URL with their checksums."""
+    """Location of an episode: a local folder, or files at a URL with their checksums."""
 
     folder: str
     files: Mapping[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ def local_folders(locations: Sequence[EpisodeLocation], needs: frozenset[str]) -
     if not any(location.remote for location in locations):
         yield tuple(location.folder for location in locations)
         return
-    tables = {*FETCHED_BY_ALL, *(("requests",) if "sli" in needs else ())}
+    tables = {*ALWAYS_FETCHED, *(("requests",) if "sli" in needs else ())}
     with contextlib.ExitStack() as stack:
         yield tuple(
             stack.enter_context(_fetched_episodes().lend(location, tables)) if location.remote else location.folder
@@ -301,7 +301,7 @@ def open_input(
 ) -> str | Dataset:
     """Open a dataset, or return its URL if it is remote and has no recordings.
 
-    Episodes behind a URL are fetched when they are needed. A dataset with recordings is copied to this machine until
+    Episodes at a URL are fetched when they are needed. A dataset with recordings is copied to this machine until
     this process ends.
 
     Parameters
@@ -368,7 +368,7 @@ def open_source(
 
 @contextmanager
 def open_remote_source(url: str, version: str | None) -> Iterator[DatasetSource]:
-    """Open a dataset version behind a URL: copy its file list, contexts and labels, but no telemetry.
+    """Open a dataset version at a URL: copy its file list, contexts and labels, but no telemetry.
 
     If the server cannot list folders, the version must be given.
     """

@@ -105,7 +105,7 @@ def labels_folder() -> Path:
 
 
 def load_or_compute(kind: Any, folders: Iterable[Path], names: Iterable[str], read: Callable[[], T]) -> T:
-    """Return a cached result about episodes; compute it if it is missing or a file has changed.
+    """Return a cached result for episodes; compute it if it is missing or a file has changed.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ class MethodRunContext:
     engine: MethodEngine
     """A running engine."""
     folder: Path | None = None
-    """Folder for the results and their checkpoint; None stores nothing."""
+    """Folder for the results and their checkpoint; if None, nothing is stored."""
     started: Callable[[EvaluationStart], None] | None = None
     """Called before the first method starts."""
     progress: Progress | None = None

@@ -112,7 +112,7 @@ def _get_times(truth: Truth) -> Hashable:
 
 
 def _have_same_content(train: DatasetSource, train_episode: str, test: DatasetSource, test_episode: str) -> bool:
-    """Return whether two episodes have the same telemetry; behind a URL, equal times are enough."""
+    """Return whether two episodes have the same telemetry; at a URL, equal times are enough."""
     if train.url is not None or test.url is not None:
         return True
     return _hash_content(train, train_episode) == _hash_content(test, test_episode)
@@ -201,7 +201,7 @@ class EvaluationSettings:
     split: str | None = None
     """Published split or scheme, see `folds_of_split`; None for two folds."""
     train: str = ""
-    """Name, version and digest of a separate training dataset; empty without one."""
+    """Name, version and digest of a separate training dataset; empty if there is none."""
     seed: int = 0
     limits: RunLimits = field(default_factory=RunLimits)
     alarm_detector: str = ALARM_DETECTOR_WITHOUT_SPANS

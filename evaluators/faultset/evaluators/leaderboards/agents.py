@@ -170,7 +170,7 @@ def _estimate_share(episodes: ByEpisode, value: Callable[[Sequence[ResultRow]], 
 
 
 def _estimate_share_of(episodes: ByEpisode, is_chosen: Callable[[ResultRow], bool]) -> Estimate:
-    """Return the share of right answers among the chosen rows; every episode has the same weight."""
+    """Return the share of correct answers among the chosen rows; every episode has the same weight."""
     chosen = {e: choice for e, rows in episodes.items() if (choice := [row for row in rows if is_chosen(row)])}
     if not chosen:
         return unknown("no such run")

@@ -154,7 +154,7 @@ class Table:
     targets: Mapping[str, int] = field(default_factory=dict)
     """Service -> fault episodes in which it is a cause, most frequent first, if the table is about one application."""
     watched_s: float = 0.0
-    """Seconds of recordings in which alarms count; 0 for tables about episodes."""
+    """Seconds of recordings in which alarms count; 0 for tables of episodes."""
 
     @property
     def key(self) -> tuple[str, str, str, str, str, Loudness]:
@@ -248,7 +248,7 @@ class Stratum:
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """The share of right answers if the alarm, or the end of the view, comes some seconds after the onset."""
+    """The share of correct answers if the alarm, or the end of the view, comes some seconds after the onset."""
 
     at_s: float
     """Seconds after the onset, or after the alarm for evidence that begins with an alarm."""
@@ -353,9 +353,9 @@ class AgentLine:
     calls: Mapping[str, int]
     """Tool -> calls in all attempts, most frequent first."""
     cause_requested: float
-    """Share of attempts about a fault in which a call named a root cause."""
+    """Share of attempts on a fault in which a call named a root cause."""
     cause_observed: float
-    """Share of attempts about a fault in which an observation named a root cause."""
+    """Share of attempts on a fault in which an observation named a root cause."""
     best_algorithm: str | None = None
     best_value: float = math.nan
     """Score of the best algorithm on the same episodes."""

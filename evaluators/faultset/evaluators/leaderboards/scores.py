@@ -1,4 +1,4 @@
-"""Scored cases: the answers of each method to each question about each episode.
+"""Scored cases: the answers of each method to each question on each episode.
 
 Leaderboards, curves, heat maps, difficulties and comparisons group these cases and read the values of metrics.
 """
@@ -40,7 +40,7 @@ class Setting(NamedTuple):
     task: str
     protocol: str
     at_s: float = -1.0
-    """Delay of the alarm or length of the evidence in seconds; -1 without either."""
+    """Delay of the alarm or length of the evidence in seconds; -1 if neither applies."""
 
 
 Cases = Mapping[str, Mapping[str, ScoredCase]]
@@ -71,7 +71,7 @@ _AXES = (
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeScores:
-    """The answers of all methods about all tested episodes."""
+    """The answers of all methods to all tested episodes."""
 
     truths: Mapping[str, Truth]
     kinds: Mapping[str, str]
@@ -201,7 +201,7 @@ def score_episodes(
     *,
     one_rule: bool = True,
 ) -> EpisodeScores:
-    """Group the answers about tested episodes; metrics are computed when they are read.
+    """Group the answers to tested episodes; metrics are computed when they are read.
 
     Localizers are scored on fault episodes whose causes are candidates. Diagnosers are scored if level and type are
     known; if they learn from labels, they also need training labels. In no-fault episodes an empty answer is right.
@@ -321,7 +321,7 @@ def _link_budgets(scores: EpisodeScores) -> None:
 
 
 def _find_shortest_right_s(by_budget: Mapping[float, ScoredCase], right: Metric) -> float:
-    """Return the end of the shortest view for which this and every longer view give right answers.
+    """Return the end of the shortest view for which this and every longer view give correct answers.
 
     The end is in seconds after the onset, delay of the alarm included; infinite if there is no such view.
     """

@@ -330,7 +330,7 @@ def check_predictions(file: PredictionFile, truths: Mapping[str, Truth], dataset
     unknown = sorted(set(frame["episode"].unique()) - set(truths))
     if unknown:
         raise DataError(
-            f"{origin} has answers about {count_text(len(unknown), 'episode')} missing from {dataset} (first: "
+            f"{origin} has answers for {count_text(len(unknown), 'episode')} missing from {dataset} (first: "
             f"{quoted(unknown[0])}); predict this version, or choose the predicted one with --version"
         )
     _check_repeats(file, origin)

@@ -97,7 +97,7 @@ def list_online_alarms(
     Returns
     -------
     dict
-        Episode -> alarm in UTC nanoseconds, None without one; episodes outside of watched time are left out.
+        Episode -> alarm in UTC nanoseconds, None if there is none; episodes outside watched time are left out.
     """
     alarms: dict[str, int | None] = {}
     for episode, (recording, cut) in cuts.cuts.items():
@@ -133,7 +133,7 @@ def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
     Returns
     -------
     CutEpisodes or None
-        None if no recording has several services and an incident with a root cause and enough time around it.
+        None if no recording has several services and an incident with a root cause and enough telemetry around it.
     """
     recordings = [recording for recording in dataset.recordings() if len(recording.context.services) > 1]
     if not recordings:

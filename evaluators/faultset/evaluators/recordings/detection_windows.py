@@ -52,7 +52,7 @@ class DetectionWindow:
 
 
 def plan_detection_windows(recording: Recording[Any], stretches: Sequence[Stretch]) -> Iterator[DetectionWindow]:
-    """Yield the windows of tested stretches of a recording in order of time.
+    """Yield the windows of tested stretches of a recording in time order.
 
     The time before the first reference of a segment is not watched.
     """
@@ -99,7 +99,7 @@ def plan_training_windows(recording: Recording[Any], stretches: Sequence[Stretch
 
 
 def _divide_at_gaps(recording: Recording[Any], stretches: Sequence[Stretch]) -> list[Stretch]:
-    """Return the parts of stretches of a recording that have telemetry without a gap, in order of time."""
+    """Return the parts of stretches of a recording that have telemetry without a gap, in time order."""
     pieces = [
         segment.within(stretch.start_ns, stretch.end_ns)
         for stretch in sorted(stretches)

@@ -35,7 +35,7 @@ DECOY_S = 60
 GAP_STEPS = 3
 """Alarms that are at most this many sampling steps apart are one alarm."""
 HEADLINE_VERDICTS = ("manifest", "unknown")
-"""Verdicts of headline incidents, which main scores count: noticed by clients, or imported without a verdict."""
+"""Verdicts of headline incidents, on which the main scores are based: noticed by clients, or imported without one."""
 Outcome = Literal["true", "repeated", "other", "decoy", "false", "void"]
 """Where an alarm begins.
 
@@ -62,7 +62,7 @@ class ScoredIncident:
     """Application, fault and targets; for an anomaly in an imported series, its id instead of targets."""
     headline: bool
     """Whether clients noticed it, or it was imported without a verdict."""
-    counts: bool
+    scored: bool
     """Whether it is scored: it begins in watched time and overlaps no void stretch."""
 
 
@@ -81,7 +81,7 @@ class RecordingFacts:
     voids: tuple[Range, ...]
     step_ns: int
     reference_s: float
-    """Length of references."""
+    """Length of the reference of each window, in seconds."""
 
     @classmethod
     def of(cls, recording: Recording[Any], windows: Sequence[DetectionWindow]) -> RecordingFacts:
@@ -104,7 +104,7 @@ class RecordingFacts:
                     if incident.fault != ANOMALY
                     else (context.app, incident.fault, incident.incident),
                     headline=incident.verdict in verdicts,
-                    counts=not is_void and any(begin <= start_ns < end for begin, end in watched),
+                    scored=not is_void and any(begin <= start_ns < end for begin, end in watched),
                 )
             )
         return cls(
@@ -137,9 +137,9 @@ class RecordingFacts:
         return subtract_intervals(self.watched, [*busy, *self.decoys, *self.voids])
 
     @cached_property
-    def counted(self) -> list[ScoredIncident]:
+    def scored_headline(self) -> list[ScoredIncident]:
         """The headline incidents that are scored."""
-        return [incident for incident in self.incidents if incident.counts and incident.headline]
+        return [incident for incident in self.incidents if incident.scored and incident.headline]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,16 +154,16 @@ class ScoredAlarm:
 
 @dataclass(frozen=True, kw_only=True)
 class DetectorRun:
-    """The answers of one detector, with one seed, about the watched time of a recording."""
+    """The answers of one detector, with one seed, to the windows of a recording."""
 
     facts: RecordingFacts
     seed: int
     rows: tuple[ResultRow, ...]
-    """One row for each window, in order of time."""
+    """One row for each window, in time order."""
 
     @cached_property
     def alarms(self) -> tuple[ScoredAlarm, ...]:
-        """The alarms in order of time; alarms with a short gap, even across windows, are joined."""
+        """The alarms in time order; alarms with a short gap, even across windows, are joined."""
         raised = [alarm for row in self.rows if row.status == "ok" for alarm in _list_alarms(row)]
         detected: set[str] = set()
         scored = []
@@ -178,11 +178,11 @@ class DetectorRun:
             return "void", None
         inside = [item for item in self.facts.incidents if item.start_ns <= start_ns < item.end_ns]
         if inside:
-            counted = [item for item in inside if item.counts and item.headline]
-            if counted:
-                new = next((item for item in counted if item.incident not in detected), None)
-                return ("repeated", counted[0].incident) if new is None else ("true", new.incident)
-            other = next((item.incident for item in inside if item.counts), None)
+            headline = [item for item in inside if item.scored and item.headline]
+            if headline:
+                new = next((item for item in headline if item.incident not in detected), None)
+                return ("repeated", headline[0].incident) if new is None else ("true", new.incident)
+            other = next((item.incident for item in inside if item.scored), None)
             return ("void", None) if other is None else ("other", other)
         return ("decoy" if _is_inside(start_ns, self.facts.decoys) else "false"), None
 
@@ -192,7 +192,7 @@ class DetectorRun:
 
     def compute_delays_s(self) -> dict[str, float]:
         """Return scored incident -> seconds from its start to its first alarm; infinite for a miss."""
-        delays = {item.incident: np.inf for item in self.facts.incidents if item.counts}
+        delays = {item.incident: np.inf for item in self.facts.incidents if item.scored}
         starts = {item.incident: item.start_ns for item in self.facts.incidents}
         for alarm in self.alarms:
             if alarm.incident is not None and np.isinf(delays[alarm.incident]):
@@ -208,7 +208,7 @@ class DetectorRun:
         total = self.facts.watched_ns
         starts = np.array([self._watched_before(alarm.start_ns) for alarm in self.alarms])
         chances = {}
-        for item in self.facts.counted:
+        for item in self.facts.scored_headline:
             first, last = self._watched_before(item.start_ns), self._watched_before(item.end_ns)
             begins = (first - starts) % total
             hits = [(int(begin), int(begin) + last - first) for begin in begins.tolist()]
@@ -236,13 +236,15 @@ class DetectorRun:
 
     @cached_property
     def volumes(self) -> RangeVolumes:
-        """Volumes under the range curves of the scores; samples in other incidents and void stretches are left out."""
+        """Volumes under the ROC and precision-recall surfaces; samples in other incidents and voids are left out."""
         times, scores = self.samples
-        counted = [(item.start_ns, item.end_ns) for item in self.facts.counted]
-        others = [(item.start_ns, item.end_ns) for item in self.facts.incidents if item not in self.facts.counted]
-        positive = _are_inside(times, counted)
+        headline = [(item.start_ns, item.end_ns) for item in self.facts.scored_headline]
+        others = [
+            (item.start_ns, item.end_ns) for item in self.facts.incidents if item not in self.facts.scored_headline
+        ]
+        positive = _are_inside(times, headline)
         used = positive | ~_are_inside(times, [*others, *self.facts.voids])
-        if not counted:
+        if not headline:
             return RangeVolumes(math.nan, math.nan)
         if not positive.any():
             # without scores nothing is detected at any threshold
@@ -251,9 +253,10 @@ class DetectorRun:
 
     @cached_property
     def affiliation(self) -> Affiliation:
-        """Nearness of alarms and headline incidents, in watched time."""
+        """Affiliation metrics of alarms and headline incidents, in watched time."""
         faults = [
-            (self._watched_before(item.start_ns), self._watched_before(item.end_ns)) for item in self.facts.counted
+            (self._watched_before(item.start_ns), self._watched_before(item.end_ns))
+            for item in self.facts.scored_headline
         ]
         alarms = [(self._watched_before(a.start_ns), self._watched_before(a.end_ns)) for a in self.alarms]
         alarms = [(start, max(end, start + 1)) for start, end in alarms]
@@ -284,7 +287,7 @@ def group_detector_runs(
     Parameters
     ----------
     rows
-        Answers about tested windows.
+        Answers to tested windows.
     windows
         Episode id -> window.
     facts

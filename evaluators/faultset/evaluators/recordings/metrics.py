@@ -40,7 +40,7 @@ class DetectorRuns:
     def incidents(self) -> dict[str, ScoredIncident]:
         """Id -> incident that is scored."""
         recordings = {run.facts.recording: run.facts for run in self.runs}.values()
-        return {item.incident: item for facts in recordings for item in facts.incidents if item.counts}
+        return {item.incident: item for facts in recordings for item in facts.incidents if item.scored}
 
     @functools.cached_property
     def headline(self) -> list[ScoredIncident]:

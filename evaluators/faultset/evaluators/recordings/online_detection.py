@@ -27,7 +27,7 @@ from faultset.evaluators.recordings.detection_plan import DetectionPlan
 from faultset.evaluators.recordings.detector_runs import RecordingFacts
 from faultset.evaluators.recordings.predicted_windows import divide_into_windows
 from faultset.evaluators.recordings.results import RecordingResults
-from faultset.evaluators.recordings.training import train_elsewhere
+from faultset.evaluators.recordings.training import open_training_scope
 from faultset.evaluators.results.output_folder import DETECTIONS_FILE
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.scoring.thresholds import Reference, ThresholdPolicy
@@ -55,7 +55,7 @@ def detect_online(
     run_context
         How methods are run. The checkpoint is kept.
     files
-        Prediction files about recordings.
+        Prediction files for recordings.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def detect_online(
     scope = EvaluationScope(source=plan.load_source(progress), settings=settings, chosen_folds=plan.folds)
     with ExitStack() as stack:
         if plan.train is not None:
-            scope = stack.enter_context(train_elsewhere(plan.train, scope, engine.workers, progress))
+            scope = stack.enter_context(open_training_scope(plan.train, scope, engine.workers, progress))
         predicted = read_predictions(scope, [divide_into_windows(file, plan) for file in files])
         checkpoint = None
         if run_context.folder is not None:

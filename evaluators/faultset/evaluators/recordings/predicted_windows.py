@@ -1,4 +1,4 @@
-"""Prediction files about recordings: divide their scores into windows."""
+"""Prediction files for recordings: divide their scores into windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_about_recordings(file: PredictionFile, dataset: Dataset) -> bool:
 
 
 def divide_into_windows(file: PredictionFile, plan: DetectionPlan) -> PredictionFile:
-    """Convert scores about recordings into scores about their windows; scores outside of windows are left out.
+    """Convert scores of recordings into scores of their windows; scores outside windows are left out.
 
     Raises
     ------

@@ -73,8 +73,8 @@ class RecordingResults:
     def counts_text(self) -> str:
         """The watched time and the incidents in a few words."""
         items = [item for facts in self.facts.values() for item in facts.incidents]
-        counted = sum(len(facts.counted) for facts in self.facts.values())
-        scored = sum(item.counts for item in items)
+        counted = sum(len(facts.scored_headline) for facts in self.facts.values())
+        scored = sum(item.scored for item in items)
         watched_s = sum(facts.watched_ns for facts in self.facts.values()) / SECOND_NS
         return (
             f"{duration_text(watched_s)} watched, {count_text(len(items), 'incident')}: {counted} in headlines, "

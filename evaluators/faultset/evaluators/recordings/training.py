@@ -45,7 +45,7 @@ def _has_same_content(item: Recording[Dataset], other: Recording[Dataset]) -> bo
 
 @contextmanager
 def open_training_episodes(train: str | Dataset, workers: int) -> Iterator[Callable[[], DatasetSource]]:
-    """Open the training dataset of methods on episodes; see `open_source`.
+    """Open the dataset on which methods for episodes are trained; see `open_source`.
 
     If the dataset has no episodes, they are cut out of its recordings.
 
@@ -62,16 +62,16 @@ def open_training_episodes(train: str | Dataset, workers: int) -> Iterator[Calla
     cuts = cut_recordings(train)
     if cuts is None:
         raise DataError(
-            f"{train.root} has only recordings, and no episode can be cut from them: that takes several services and "
-            "an incident with a known root cause and enough time around it; choose another --train, or --tasks "
-            "detection"
+            f"{train.root} has only recordings, and no episode can be cut from them: this requires several services "
+            "and an incident with a known root cause and enough telemetry around it; choose another --train, or "
+            "--tasks detection"
         )
     with open_source(cuts.dataset, None, workers) as read_source:
         yield lambda: cuts.restore_identity(read_source())
 
 
 @contextmanager
-def train_elsewhere(
+def open_training_scope(
     train: str | Dataset, scope: EvaluationScope, workers: int, progress: Progress | None = None
 ) -> Iterator[EvaluationScope]:
     """Yield the scope of an evaluation on recordings whose detectors learn from another dataset.
@@ -81,13 +81,13 @@ def train_elsewhere(
     if isinstance(train, Dataset) and train.recording_files:
         train.check_files(workers)
         source = DetectionPlan.for_training(train).load_source(progress)
-        yield _train_on(source, scope)
+        yield _set_training(source, scope)
         return
     with open_source(train, None, workers) as read_source:
-        yield _train_on(read_source(), scope)
+        yield _set_training(read_source(), scope)
 
 
-def _train_on(source: DatasetSource, scope: EvaluationScope) -> EvaluationScope:
+def _set_training(source: DatasetSource, scope: EvaluationScope) -> EvaluationScope:
     training = build_training_data(source, scope.source)
     settings = replace(scope.settings, split=None, train=f"{training.name} {source.digest}")
     return replace(scope, settings=settings, training=training, chosen_folds=())

@@ -26,7 +26,7 @@ Status = Literal[
     "ok", "invalid", "error", "timeout", "memory", "exit", "output", "no_alarm", "missing", "cannot", "no_answer",
     "unparsed", "step_limit", "token_limit", "cost_limit", "harness_error", "cheated"]  # fmt: skip
 """ok · invalid: not a valid answer · error: exception · timeout · memory · exit: its process ended · output: too much
-output · no_alarm: not run, because the detector raised no alarm · missing: no answer about the episode · cannot: the
+output · no_alarm: not run, because the detector raised no alarm · missing: no answer to the episode · cannot: the
 episode lacks the tables, or the healthy reference in them, that the method needs. The others belong to agents; see
 docs/how-to/agents.md."""
 
@@ -152,7 +152,7 @@ class ResultRow:
     alarm_ns: int | None = None
     """A detector's alarm, UTC nanoseconds; None if it raised none."""
     answer: Mapping[str, Any] = field(default_factory=dict)
-    """The complete answer, in the form of its task."""
+    """The complete answer, in the format of its task."""
     ranking: Mapping[str, float] = field(default_factory=dict)
     """A localizer's score per service; higher is more suspicious."""
     majority_label: tuple[str, str] | None = None

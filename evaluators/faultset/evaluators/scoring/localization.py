@@ -1,4 +1,4 @@
-"""Localization metrics of rankings of services."""
+"""Localization metrics for rankings of services."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ from faultset.evaluators.scoring.rankings import (
 )
 from faultset.evaluators.statistics.intervals import Estimate
 
-Read = Callable[[LocalizationScore], float]
+ScoreField = Callable[[LocalizationScore], float]
+"""Returns one number of a score."""
 
 
 @once_per_row
@@ -59,15 +60,15 @@ def _get_ranking(row: ResultRow) -> Mapping[str, float]:
     return row.ranking if row.status == "ok" else {}
 
 
-def _read_score(read: Read) -> Callable[[ResultRow], float]:
+def _compute_from_ranking(read: ScoreField) -> Callable[[ResultRow], float]:
     return lambda row: read(ranking_score(row)) if row.truth.causes else math.nan
 
 
-def _read_guess(read: Read) -> Callable[[Truth], float]:
+def _compute_from_guess(read: ScoreField) -> Callable[[Truth], float]:
     return lambda truth: read(score_guess(truth)) if truth.causes else math.nan
 
 
-def declare_share(name: str, title: str, read: Read, meaning: str, *, headline: bool = False) -> Metric:
+def declare_share(name: str, title: str, read: ScoreField, meaning: str, *, headline: bool = False) -> Metric:
     """Declare a share computed from a ranking of services, such as AC@k or hit@k."""
     return Metric(
         name=name,
@@ -76,8 +77,8 @@ def declare_share(name: str, title: str, read: Read, meaning: str, *, headline: 
         task="localization",
         meaning=meaning,
         headline=headline,
-        compute=_read_score(read),
-        floor=_read_guess(read),
+        compute=_compute_from_ranking(read),
+        floor=_compute_from_guess(read),
     )
 
 
@@ -104,10 +105,11 @@ RANK = Metric(
     unit="rank",
     better="lower",
     task="localization",
-    meaning="rank of the first cause: the number of services to examine; all candidates for a missing answer",
-    compute=_read_score(lambda score: score.expected_rank),
+    meaning="rank of the first cause, that is, how many services to examine; the number of candidates if there is no "
+    "answer",
+    compute=_compute_from_ranking(lambda score: score.expected_rank),
     aggregate=median,
-    floor=_read_guess(lambda score: score.expected_rank),
+    floor=_compute_from_guess(lambda score: score.expected_rank),
     guess=median_guess,
 )
 ANSWERED = Metric(
@@ -178,7 +180,7 @@ def _score_metrics(row: ResultRow) -> LocalizationScore | None:
 def _declare_level(level: str, score_of: Callable[[ResultRow], LocalizationScore | None]) -> tuple[Metric, ...]:
     """Declare AC@k and MRR of the pods or metrics in an answer."""
 
-    def declare(name: str, title: str, read: Read) -> Metric:
+    def declare(name: str, title: str, read: ScoreField) -> Metric:
         return Metric(
             name=f"{level}_{name}",
             title=f"{title}, {level}s",
@@ -257,8 +259,8 @@ LOCALIZATION_METRICS = (
         task="localization",
         headline=False,
         shown_second="if known",
-        meaning="median seconds from the onset until the method ranks a cause first for good, over the views of "
-        "--evidence; without computing time, a miss is infinite",
+        meaning="median seconds from the onset until the method ranks a cause first and keeps it first, over the views "
+        "of --evidence; computing time is not included, and a miss is infinite",
         of_case=lambda case: case.seen_s,
         aggregate=median,
         unscored="methods were not run with less evidence; add --evidence",

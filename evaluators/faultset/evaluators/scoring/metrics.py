@@ -1,6 +1,6 @@
 """Metrics and the cases that they are computed on.
 
-A case holds the answers of one method to one question about one episode. A metric has a value for each case, and an
+A case holds the answers of one method to one question on one episode. A metric has a value for each case, and an
 aggregate and a score of guessing for the cases of a table. Built-in and third-party metrics are declared in the same
 way.
 """
@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 
 @dataclass(kw_only=True, eq=False)
 class ScoredCase:
-    """The answers of one method to one question about one episode, one row for each seed."""
+    """The answers of one method to one question on one episode, one row for each seed."""
 
     rows: tuple[ResultRow, ...] = field(repr=False)
     thresholds: tuple[float, ...] | None = None
@@ -57,7 +57,7 @@ class ScoredCase:
 
     @property
     def at_s(self) -> float:
-        """Delay of the alarm or length of the evidence in seconds; -1 without either."""
+        """Delay of the alarm or length of the evidence in seconds; -1 if neither applies."""
         return amount_of(self.rows[0].delay_s, self.rows[0].evidence_s)
 
     def mean(self, compute: Callable[[ResultRow], float]) -> float:

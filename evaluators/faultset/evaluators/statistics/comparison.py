@@ -191,7 +191,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def balanced_accuracy(
     faulty: Sequence[float], faulty_keys: Sequence[Hashable], healthy: Sequence[float], healthy_keys: Sequence[Hashable]
 ) -> Estimate:
-    """Return the mean of the shares of right answers in fault and no-fault episodes, neither of which may be empty."""
+    """Return the mean of the correct shares of fault and no-fault episodes, neither of which may be empty."""
     return _combine(lambda a, b: (a + b) / 2, faulty, faulty_keys, healthy, healthy_keys)
 
 

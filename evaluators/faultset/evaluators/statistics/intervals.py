@@ -153,7 +153,7 @@ _ONE_CLUSTER = "one cluster: no interval"
 
 
 def median_or_nan(values: Iterable[float | None]) -> float:
-    """Return the median of the values that are not None; NaN without any."""
+    """Return the median of the values that are not None; NaN if there are none."""
     numbers = [value for value in values if value is not None]
     return float(np.median(numbers)) if numbers else math.nan
 

@@ -9,7 +9,7 @@ import pytest
 from faultset.collector.runtime.app_code import read_app
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.credentials import decoded
-from faultset.collector.spec.files import write
+from faultset.collector.spec.files import format_spec
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import UsageError
 from tests.collector.spec.edits import changed
@@ -67,7 +67,7 @@ def objects(shop: AppSpec) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def test_a_spec_with_configuration_is_written_as_it_was_read(shop: AppSpec) -> None:
-    assert read_app(write(shop), "written") == shop
+    assert read_app(format_spec(shop), "written") == shop
 
 
 def test_config_maps_hold_texts_and_secrets_new_values_where_none_is_given(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from faultset.collector.spec.features.behaviour import Flag, FlagSettings, set_variant, values_in, write_flags
+from faultset.collector.spec.features.behaviour import Flag, FlagSettings, format_flags, set_variant, values_in
 
 SETTINGS = FlagSettings(
     flags={
@@ -16,7 +16,7 @@ SETTINGS = FlagSettings(
 
 
 def test_a_file_holds_the_defaults_until_a_variant_is_set() -> None:
-    text = write_flags(SETTINGS)
+    text = format_flags(SETTINGS)
     assert values_in(text) == SETTINGS.defaults() == {"slow": 0, "broken": False}
     changed = set_variant(text, "slow", "10sec")
     assert values_in(changed) == {"slow": 10000, "broken": False}
@@ -32,7 +32,7 @@ def test_a_file_holds_the_defaults_until_a_variant_is_set() -> None:
 )
 def test_a_flag_or_variant_that_does_not_exist_is_told(name: str, variant: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        set_variant(write_flags(SETTINGS), name, variant)
+        set_variant(format_flags(SETTINGS), name, variant)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"flags": []}', "{"])

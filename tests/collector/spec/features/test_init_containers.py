@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.runtime.app_code import read_app
-from faultset.collector.spec.files import write
+from faultset.collector.spec.files import format_spec
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import UsageError
 from tests.collector.spec.edits import changed
@@ -45,7 +45,7 @@ INIT = ("services", "web", "init")
 
 def test_they_stand_in_the_pod_with_what_they_are_given() -> None:
     app = read_app(SHOP, "shop.yaml")
-    assert read_app(write(app), "written") == app
+    assert read_app(format_spec(app), "written") == app
     made = manifests(app, telemetry_endpoint="http://telemetry:4318")
     (pod,) = [
         one["spec"]["template"]["spec"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.runtime.app_code import read_app
-from faultset.collector.spec.files import write
+from faultset.collector.spec.files import format_spec
 from faultset.collector.spec.reachability import services_reached
 from faultset.core.errors import UsageError
 from tests.collector.spec.edits import changed
@@ -121,7 +121,7 @@ def test_calls_inside_nested_steps_belong_to_the_call_graph() -> None:
     assert app.calls == (("web", "stock"),)
     assert [call.operation for call in app.services["web"].operations_called()] == ["/Stock/Get"] * 2
     assert services_reached(app) == {"GET /product/{id}": {"web", "stock"}}
-    assert read_app(write(app), "written") == app
+    assert read_app(format_spec(app), "written") == app
 
 
 @pytest.mark.parametrize(

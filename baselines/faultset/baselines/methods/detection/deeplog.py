@@ -277,7 +277,7 @@ class DeepLogLSTM(UnexpectedLinesDetector):
         self.model_: NextTemplateNetwork | None = None
 
     def fit(self, healthy: Sequence[EpisodeView]) -> Self:
-        """Learn the sequences of healthy logs; without any lines, `detect` raises no alarm."""
+        """Learn the sequences of healthy logs; if there are none, `detect` raises no alarm."""
         lines_by_episode = [read_template_lines(episode) for episode in healthy]
         count: Counter[str] = Counter()
         for lines in lines_by_episode:

@@ -112,7 +112,7 @@ _SHARED = (
 
 
 def reconstruct(xp: Any, parameters: Parameters, windows: Any) -> Any:
-    """Return the decoder's output [B, L, R] in order of time."""
+    """Return the decoder's output [B, L, R] in time order."""
     state = lstm_last(xp, parameters["encoder"], windows)
     outputs = []
     for _ in range(windows.shape[1]):

@@ -44,7 +44,7 @@ class PooledDetector(RegisteredBaseline):
         self.usual_ = 0.0
 
     def fit(self, healthy: Sequence[EpisodeView]) -> Self:
-        """Learn from all services of healthy episodes; without any, `detect` raises no alarm."""
+        """Learn from all services of healthy episodes; if there are none, `detect` raises no alarm."""
         sequences = [sequence for sequence in healthy_sequences(healthy) if len(sequence) > self.history]
         self.model_ = None
         if sequences:

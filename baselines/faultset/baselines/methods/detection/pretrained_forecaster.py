@@ -20,7 +20,7 @@ CONTEXT = 16
 """Number of earlier steps that a forecast uses."""
 MAX_TRAINING_STEPS = 2_000
 WEIGHTS = Path("share/faultset/forecaster")
-"""Folder of the model in the Python environment, where methods may read."""
+"""Folder of the model in the Python environment, which methods may read."""
 _BATCH = 4_096
 
 

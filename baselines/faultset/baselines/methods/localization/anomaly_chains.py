@@ -156,7 +156,7 @@ def weigh_shares(incoming: float, outgoing: float) -> float:
     Parameters
     ----------
     incoming, outgoing
-        Largest similarity to a call to the caller, and to a call of the callee; 0 without one.
+        Largest similarity to a call to the caller, and to a call of the callee; 0 if there is none.
 
     Examples
     --------

@@ -161,9 +161,9 @@ class RCD(TrainingFreeBaseline):
         windows = localization_windows(episode, alarm_ns, step_s=episode.context.sampling_step_s)
         if windows.empty:
             return Ranking.abstain()
-        healthy, since = standardise_windows(windows)
-        columns = most_deviating(episode, windows, since, per_service=self.per_service)
-        tests = FNodeTests(healthy[:, columns], since[:, columns])
+        healthy, recent = standardise_windows(windows)
+        columns = most_deviating(episode, windows, recent, per_service=self.per_service)
+        tests = FNodeTests(healthy[:, columns], recent[:, columns])
         rng = episode_rng(self.seed, episode.episode)
         mean_ranks = mean_reciprocal_ranks(tests, range(len(columns)), rng, runs=self.runs)
         metrics = {windows.series[columns[number]]: score for number, score in mean_ranks.items()}
@@ -266,20 +266,20 @@ class MicroCause(TrainingFreeBaseline):
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
-        healthy, since = standardise_windows(windows)
-        columns = most_deviating(episode, windows, since, per_service=self.per_service)
-        front_column = choose_front_series(episode, windows, since)
+        healthy, recent = standardise_windows(windows)
+        columns = most_deviating(episode, windows, recent, per_service=self.per_service)
+        front_column = choose_front_series(episode, windows, recent)
         if front_column is None:
             return Ranking.abstain()
         columns = sorted({*columns, front_column})
         front = columns.index(front_column)
-        series = np.vstack([healthy, since])[:, columns]
+        series = np.vstack([healthy, recent])[:, columns]
         links = lagged_links(series, lags=LAGS)
         strength = correlate_front(series, links, front)
         visits = expected_visits(transition_matrix(links, strength, front, backward=self.backward), front)
         visits[front] = 0.0
         limit = bonferroni_sigmas(len(windows.series), samples=len(windows.reference))
-        lasting = sustained(since[:, columns], min(SUSTAINED, len(since))).max(axis=0)
+        lasting = sustained(recent[:, columns], min(SUSTAINED, len(recent))).max(axis=0)
         excess = np.maximum(0.0, lasting / limit - 1)
         score = self.share * _divide_by_largest(visits) + (1 - self.share) * _divide_by_largest(excess)
         metrics = {windows.series[column]: float(score[index]) for index, column in enumerate(columns)}
@@ -299,9 +299,9 @@ class MicroCause(TrainingFreeBaseline):
         return Ranking.of(scores, episode.services, evidence, metrics)
 
 
-def choose_front_series(episode: EpisodeView, windows: Windows, since: Matrix) -> int | None:
-    """Return the front end's latency column that deviates most, or else its errors column; None without both."""
-    size = np.abs(since).max(axis=0)
+def choose_front_series(episode: EpisodeView, windows: Windows, recent: Matrix) -> int | None:
+    """Return the front end's latency column that deviates most, or else its errors column; None if it has neither."""
+    size = np.abs(recent).max(axis=0)
     for role in FRONT_ROLES:
         columns = [
             column

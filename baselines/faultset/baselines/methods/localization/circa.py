@@ -180,7 +180,7 @@ class CIRCA(TrainingFreeBaseline):
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
-        healthy, since = standardise_windows(windows, stopped=False)
+        healthy, recent = standardise_windows(windows, stopped=False)
         parents = signal_parents(episode.services, read_call_graph(episode), episode.context.workload_entry)
         role = episode.catalogue.role_of
         members: dict[Node, list[int]] = {}
@@ -188,7 +188,7 @@ class CIRCA(TrainingFreeBaseline):
             members.setdefault((service, SIGNALS.get(role(metric), "state")), []).append(column)
         groups = {node: np.array(columns) for node, columns in members.items()}
         parents = measured_parents(parents, set(groups))
-        score = _score_series(groups, parents, healthy, since)
+        score = _score_series(groups, parents, healthy, recent)
         score = np.maximum(score, np.where(windows.absent.any(axis=0), ABSENT_Z, 0.0))
         added = compute_effect_scores(
             {node: float(score[columns].max()) for node, columns in groups.items()}, parents, threshold=self.threshold
@@ -203,17 +203,17 @@ def _score_series(
     groups: Mapping[Node, npt.NDArray[np.int64]],
     parents: Mapping[Node, Sequence[Node]],
     healthy: Matrix,
-    since: Matrix,
+    recent: Matrix,
 ) -> Matrix:
     means = {
-        node: (healthy[:, columns].mean(axis=1), since[:, columns].mean(axis=1)) for node, columns in groups.items()
+        node: (healthy[:, columns].mean(axis=1), recent[:, columns].mean(axis=1)) for node, columns in groups.items()
     }
     score = np.zeros(healthy.shape[1])
     for node, columns in groups.items():
         causes = [means[parent] for parent in parents[node]]
         before = np.column_stack([cause for cause, _ in causes]) if causes else healthy[:, :0]
-        after = np.column_stack([cause for _, cause in causes]) if causes else since[:, :0]
-        score[columns] = np.minimum(regression_scores(healthy[:, columns], since[:, columns], before, after), CLIP)
+        after = np.column_stack([cause for _, cause in causes]) if causes else recent[:, :0]
+        score[columns] = np.minimum(regression_scores(healthy[:, columns], recent[:, columns], before, after), CLIP)
     return score
 
 

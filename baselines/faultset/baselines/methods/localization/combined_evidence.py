@@ -284,11 +284,11 @@ def _collect_failed_calls(episode: EpisodeView, alarm_ns: int, calls: CallSeries
         return []
     ends_ns = calls.starts_ns + calls.step_ns
     end_ns = min(episode.reference[1], alarm_ns)
-    healthy, since = ends_ns <= end_ns, ends_ns > alarm_ns
-    if not healthy.any() or not since.any():
+    healthy, recent = ends_ns <= end_ns, ends_ns > alarm_ns
+    if not healthy.any() or not recent.any():
         return []
-    before, after = calls.errors[healthy].sum(axis=0), calls.errors[since].sum(axis=0)
-    strength = count_evidence(before, after, float(healthy.sum()), float(since.sum()))
+    before, after = calls.errors[healthy].sum(axis=0), calls.errors[recent].sum(axis=0)
+    strength = count_evidence(before, after, float(healthy.sum()), float(recent.sum()))
     return [
         ServiceEvidence(
             service=calls.services[index],

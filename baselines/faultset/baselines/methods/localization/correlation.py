@@ -55,8 +55,8 @@ def measure_anomalies(windows: Windows, alarm_ns: int) -> Matrix:
     """
     (center,) = quantiles(windows.reference, (0.5,))
     (spread,) = MAD_TO_SD * quantiles(np.abs(windows.reference - center), (0.5,))
-    since = windows.values[windows.times_ns > alarm_ns - windows.step_ns]
-    deviation = np.abs(np.where(np.isfinite(since), since - center, 0.0)).max(axis=0, initial=0.0)
+    recent = windows.values[windows.times_ns > alarm_ns - windows.step_ns]
+    deviation = np.abs(np.where(np.isfinite(recent), recent - center, 0.0)).max(axis=0, initial=0.0)
     return np.divide(deviation, spread, out=np.where(deviation > 0, np.inf, 0.0), where=spread > 0)
 
 
@@ -139,8 +139,8 @@ def _find_targets(episode: EpisodeView, source: AlarmLocation, windows: Windows,
         return [column for column in of_service if fnmatchcase(windows.series[column][1], source.metric)]
     symptoms = [column for column in of_service if episode.catalogue.role_of(windows.series[column][1]) in SYMPTOMS]
     center, spread = median_and_mad(windows.reference[:, symptoms])
-    since = windows.values[windows.times_ns > alarm_ns - windows.step_ns][:, symptoms]
-    z = np.abs(deviations(since, center, spread, np.zeros(since.shape, dtype=bool))).max(axis=0, initial=0.0)
+    recent = windows.values[windows.times_ns > alarm_ns - windows.step_ns][:, symptoms]
+    z = np.abs(deviations(recent, center, spread, np.zeros(recent.shape, dtype=bool))).max(axis=0, initial=0.0)
     column_of_role: dict[str, int] = {}
     for index in np.argsort(-z, kind="stable"):
         column = symptoms[index]

@@ -103,9 +103,9 @@ def build_regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix
     scale = with_metric_floor(sd, windows.series)[chosen]
     healthy = np.where(np.isfinite(windows.reference), windows.reference, mean)[:, chosen]
     scale = np.maximum(np.ptp(healthy, axis=0), scale)
-    since = deviations(windows.values[:, chosen], mean[chosen], scale, windows.absent[:, chosen])
+    recent = deviations(windows.values[:, chosen], mean[chosen], scale, windows.absent[:, chosen])
     before = deviations(healthy, mean[chosen], scale, np.zeros(healthy.shape, dtype=bool))
-    samples = np.clip(np.vstack([before, since]), -CLIP, CLIP)
+    samples = np.clip(np.vstack([before, recent]), -CLIP, CLIP)
     owners = [windows.series[column][0] for column in chosen]
     if len(chosen) <= MAX_COLUMNS:
         return samples, owners

@@ -115,7 +115,7 @@ class Eadro(RegisteredBaseline):
         self.model_: Parameters | None = None
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Learn from training faults; without any, `localize` abstains."""
+        """Learn from training faults; if there are none, `localize` abstains."""
         graphs = []
         for item in training:
             onset_ns = item.onset_ns if item.onset_ns is not None else item.view.reference[1]

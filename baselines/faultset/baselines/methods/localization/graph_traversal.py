@@ -66,11 +66,11 @@ def measure_deviations(
     values = windows.values[:, columns]
     before = _select_before_alarm(windows, alarm_ns)
     level = median_and_mad(values[before])[0] if before.any() else center
-    since = values[windows.times_ns > alarm_ns - windows.step_ns]
-    if not len(since):
+    recent = values[windows.times_ns > alarm_ns - windows.step_ns]
+    if not len(recent):
         return {}
-    never_absent = np.zeros(since.shape, dtype=bool)
-    signed = [deviations(since, reference, spread, never_absent) for reference in (center, level)]
+    never_absent = np.zeros(recent.shape, dtype=bool)
+    signed = [deviations(recent, reference, spread, never_absent) for reference in (center, level)]
     z = np.minimum(*(signed if upwards else np.abs(signed)))
     filled = np.where(np.isfinite(values), values, level)
     fronts = {name: i for i, (owner, name) in enumerate(series) if owner == front}

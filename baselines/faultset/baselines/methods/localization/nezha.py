@@ -101,7 +101,7 @@ class Patterns:
     """Largest depth of the first event's span."""
     healthy: Matrix
     """Support in the healthy time."""
-    since: Matrix
+    recent: Matrix
     """Support since the alarm, scaled to the number of traces in the healthy time."""
 
 
@@ -158,11 +158,11 @@ class Nezha(TrainingFreeBaseline):
         alarmed = np.array([name in alarms for name in spans.names], dtype=bool)
         start_ns = find_trace_starts(spans)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
-        healthy, since = start_ns < healthy_end_ns, start_ns >= alarm_ns
-        if not healthy.any() or not since.any():
+        healthy, recent = start_ns < healthy_end_ns, start_ns >= alarm_ns
+        if not healthy.any() or not recent.any():
             return Ranking.abstain()
-        patterns = self._count_patterns(spans, events, edges, alarmed, healthy, since)
-        total = patterns.healthy + patterns.since
+        patterns = self._count_patterns(spans, events, edges, alarmed, healthy, recent)
+        total = patterns.healthy + patterns.recent
         score = np.divide(patterns.healthy, total, out=np.zeros_like(total), where=total > 0)
         selected = (patterns.healthy > self.min_support) & (score >= self.min_score) & (patterns.service >= 0)
         selected[selected] = ~follows_lost(patterns.source[selected], patterns.target[selected], score[selected])
@@ -187,7 +187,7 @@ class Nezha(TrainingFreeBaseline):
         return Ranking.of(scores, episode.services, evidence)
 
     def _count_patterns(
-        self, spans: Spans, events: Events, edges: Edges, alarmed: Flags, healthy: Flags, since: Flags
+        self, spans: Spans, events: Events, edges: Edges, alarmed: Flags, healthy: Flags, recent: Flags
     ) -> Patterns:
         key = events.key
         source, target = key[edges.source], key[edges.target]
@@ -196,9 +196,9 @@ class Nezha(TrainingFreeBaseline):
         trace = spans.trace[events.span[row_of]]
         service = spans.service[events.span[row_of]]
         # An alarm is an event after the start of a span, so it breaks the link to the next event.
-        cut = (events.kind[row_of] == BEGIN) & (service >= 0) & alarmed[service] & since[trace]
+        cut = (events.kind[row_of] == BEGIN) & (service >= 0) & alarmed[service] & recent[trace]
         healthy_counts = np.bincount(code[healthy[trace]], minlength=len(number)).astype(float)
-        since_counts = np.bincount(code[since[trace] & ~cut], minlength=len(number)).astype(float)
+        recent_counts = np.bincount(code[recent[trace] & ~cut], minlength=len(number)).astype(float)
         depth = np.zeros(len(number), dtype=np.int64)
         np.maximum.at(depth, code, measure_depths_of_spans(spans)[events.span[row_of]])
         return Patterns(
@@ -208,7 +208,7 @@ class Nezha(TrainingFreeBaseline):
             service=service[number],
             depth=depth,
             healthy=healthy_counts,
-            since=since_counts * (healthy.sum() / since.sum()),
+            recent=recent_counts * (healthy.sum() / recent.sum()),
         )
 
 
@@ -376,14 +376,14 @@ class NezhaPatterns(TrainingFreeBaseline):
     def _weigh_alarm(self, alarm: MetricAlarm, spans: Spans, healthy_end_ns: int, alarm_ns: int) -> float:
         """Return the evidence of a metric alarm, as if it were an event in every span of its service."""
         is_own = spans.service == spans.names.index(alarm.service)
-        before, since = (
+        before, recent = (
             count_effective(np.array([max(float(count), self.min_support)]), self.similarity)
             for count in (
                 (is_own & (spans.end_ns < healthy_end_ns)).sum(),
                 (is_own & (spans.start_ns >= alarm_ns)).sum(),
             )
         )
-        return float(g_statistic(np.zeros(1), before, since * max(alarm.share, 0.5), since)[0])
+        return float(g_statistic(np.zeros(1), before, recent * max(alarm.share, 0.5), recent)[0])
 
 
 def _divide_by_pod(

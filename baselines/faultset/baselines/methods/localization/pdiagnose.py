@@ -47,7 +47,7 @@ _DEPARTURES = (
     "Each source votes with shares of its count, because otherwise the source with most rows would decide.",
     "Only log lines and spans in excess of the reference rate count; a source votes only if its total is more than "
     "three standard deviations above that rate.",
-    "Spans are judged by exclusive time; a call without an answer counts for the called service.",
+    "Spans are judged by exclusive time; a call without a response counts for the called service.",
 )
 
 
@@ -79,11 +79,11 @@ def vote(sources: Sequence[Counts], weights: Sequence[float] | None = None) -> d
     return votes
 
 
-def excess_over_reference(since: Counts, reference: Counts, length_ratio: float) -> dict[str, float]:
+def excess_over_reference(recent: Counts, reference: Counts, length_ratio: float) -> dict[str, float]:
     """Return each service's counts beyond the reference rate; empty if `has_information` is false."""
-    if not has_information(sum(since.values()), length_ratio * sum(reference.values())):
+    if not has_information(sum(recent.values()), length_ratio * sum(reference.values())):
         return {}
-    return log_excess(since, reference, length_ratio)
+    return log_excess(recent, reference, length_ratio)
 
 
 @baseline(
@@ -272,16 +272,16 @@ def anomalous_spans(
     service, operations = attribute_spans(spans), max(1, len(spans.operations))
     group = service * operations + spans.operation
     healthy = (spans.start_ns >= time_window.healthy_start_ns) & (spans.start_ns < time_window.healthy_end_ns)
-    since = (spans.start_ns >= time_window.start_ns) & (spans.start_ns < time_window.end_ns)
-    rows = np.flatnonzero((service >= 0) & (healthy | since))
-    group, healthy, since = group[rows], healthy[rows], since[rows]
+    recent = (spans.start_ns >= time_window.start_ns) & (spans.start_ns < time_window.end_ns)
+    rows = np.flatnonzero((service >= 0) & (healthy | recent))
+    group, healthy, recent = group[rows], healthy[rows], recent[rows]
     measured = (spans.own_ns if span_time == "exclusive" else spans.duration_ns.astype(float))[rows]
     abnormal = slow_spans(group, measured, healthy) | spans.error[rows]
     counts = [
         dict(zip(spans.names, np.bincount(service[rows][abnormal & period], minlength=len(spans.names)), strict=True))
-        for period in (since, healthy)
+        for period in (recent, healthy)
     ]
-    kinds, number = np.unique(group[abnormal & since], return_counts=True)
+    kinds, number = np.unique(group[abnormal & recent], return_counts=True)
     evidence = [
         Evidence(
             service=spans.names[kinds[index] // operations],

@@ -25,7 +25,7 @@ _SHARED = (
     "Durations are expected for the exclusive time of operations, because inclusive times add up to more than the "
     "trace.",
     "Traces of the reference count as normal too, because the test window may have no normal traces.",
-    "A call without an answer counts for the called service.",
+    "A call without a response counts for the called service.",
 )
 
 

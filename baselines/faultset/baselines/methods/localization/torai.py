@@ -147,9 +147,9 @@ class TORAI(TrainingFreeBaseline):
             columns.append(shares(np.abs(standardise_windows(windows)[1]).max(axis=0), windows.services, services))
         step_s = episode.context.resolution_s
         lines = count_shapes(episode, step_s)
-        healthy, since = _select_steps(lines.ends_ns, episode, alarm_ns, step_s)
-        if healthy.any() and since.any():
-            severity = count_severity(lines.counts[healthy], lines.counts[since])
+        healthy, recent = _select_steps(lines.ends_ns, episode, alarm_ns, step_s)
+        if healthy.any() and recent.any():
+            severity = count_severity(lines.counts[healthy], lines.counts[recent])
             columns.append(shares(severity, [service for service, _ in lines.shapes], services, largest=True))
         else:
             columns.append(np.zeros(len(services)))
@@ -157,10 +157,10 @@ class TORAI(TrainingFreeBaseline):
         latency = measure_latency(episode, alarm_ns, calls) if calls.services else None
         slow = np.abs(latency.values).max(axis=0) if latency and latency.services else np.empty(0)
         columns.append(shares(slow, latency.services if latency else (), services))
-        healthy, since = _select_steps(calls.starts_ns + calls.step_ns, episode, alarm_ns, step_s)
+        healthy, recent = _select_steps(calls.starts_ns + calls.step_ns, episode, alarm_ns, step_s)
         failed = np.empty(0)
-        if healthy.any() and since.any():
-            failed = count_severity(calls.errors[healthy], calls.errors[since])
+        if healthy.any() and recent.any():
+            failed = count_severity(calls.errors[healthy], calls.errors[recent])
         columns.append(shares(failed, calls.services if len(failed) else (), services))
         evidence = [
             Evidence(service=service, subject=modality, score=float(share), detail="share of the change")
@@ -188,10 +188,10 @@ class TORAI(TrainingFreeBaseline):
 
     def _build_tests(self, episode: EpisodeView, windows: Windows) -> tuple[tuple[str, ...], FNodeTests]:
         """Return the service of each of the series that deviate most, and tests of these series."""
-        healthy, since = standardise_windows(windows)
-        chosen = most_deviating(episode, windows, since, per_service=PER_SERVICE)
+        healthy, recent = standardise_windows(windows)
+        chosen = most_deviating(episode, windows, recent, per_service=PER_SERVICE)
         owners = tuple(windows.series[column][0] for column in chosen)
-        return owners, FNodeTests(healthy[:, chosen], since[:, chosen])
+        return owners, FNodeTests(healthy[:, chosen], recent[:, chosen])
 
 
 def _select_steps(

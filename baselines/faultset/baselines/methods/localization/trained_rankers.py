@@ -91,8 +91,8 @@ def _fill_calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], 
     calls = spans.calls
     healthy_end_ns = min(episode.reference[1], alarm_ns)
     before = spans.end_ns[calls.row] < healthy_end_ns
-    since = spans.start_ns[calls.row] >= alarm_ns
-    if not before.any() or not since.any():
+    recent = spans.start_ns[calls.row] >= alarm_ns
+    if not before.any() or not recent.any():
         return False
     times = np.log10(np.maximum(spans.duration_ns[calls.row], 1.0))
     measures = {
@@ -101,7 +101,7 @@ def _fill_calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], 
         "slower calls to it": times,
     }
     lengths = (healthy_end_ns - episode.window[0], max(1, episode.window[1] - alarm_ns))
-    counts = [np.bincount(calls.callee[part], minlength=len(spans.names)) for part in (before, since)]
+    counts = [np.bincount(calls.callee[part], minlength=len(spans.names)) for part in (before, recent)]
     for code, name in enumerate(spans.names):
         if name not in services or not counts[0][code]:
             continue
@@ -110,8 +110,8 @@ def _fill_calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], 
         features[row, _OWN.index("more calls to it")] = np.log(rates[1] / rates[0])
         called = calls.callee == code
         for measure, values in measures.items():
-            if (called & since).any():
-                change = values[called & since].mean() - values[called & before].mean()
+            if (called & recent).any():
+                change = values[called & recent].mean() - values[called & before].mean()
                 features[row, _OWN.index(measure)] = change
     return True
 
@@ -161,7 +161,7 @@ class BoostedRanker(RegisteredBaseline):
         self.model_: Any = None
 
     def fit(self, training: Sequence[Labelled]) -> Self:
-        """Learn from the services of training faults; without any, `localize` abstains."""
+        """Learn from the services of training faults; if there are none, `localize` abstains."""
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         rows, at_fault = [], []

@@ -109,7 +109,7 @@ class RelativeChange(_ByPeaks):
     tables=("metrics",),
     speed="instant",
     complexity="O(S·T)",
-    departures=("Services with equally many alerts are ordered by their largest deviation.",),
+    departures=("Services with the same number of alerts are ordered by their largest deviation.",),
 )
 class AlertCount(_ByPeaks):
     """Rank services by the number of series that deviated by more than 3 sigma.

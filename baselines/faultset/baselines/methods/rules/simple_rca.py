@@ -70,10 +70,10 @@ def slow_operations(episode: EpisodeView, time_window: TimeWindow) -> dict[tuple
     service = name_codes(table["service"], names)
     words, operation = _encode_operations(table["operation"])
     healthy = (time < time_window.healthy_end_ns) & (service >= 0)
-    since = (time >= time_window.start_ns) & (time < time_window.end_ns) & (service >= 0)
+    recent = (time >= time_window.start_ns) & (time < time_window.end_ns) & (service >= 0)
     group = service * max(1, len(words)) + operation
     duration = table["duration_ns"].to_numpy()
-    before, after = _percentiles(group[healthy], duration[healthy]), _percentiles(group[since], duration[since])
+    before, after = _percentiles(group[healthy], duration[healthy]), _percentiles(group[recent], duration[recent])
     return {
         (names[code // len(words)], words[code % len(words)]): after[code] / before[code]
         for code in sorted(after.keys() & before.keys())

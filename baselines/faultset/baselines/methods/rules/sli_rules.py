@@ -183,8 +183,8 @@ class SLIRule(TrainingFreeBaseline):
         step_ns = round(episode.context.resolution_s * SECOND_NS)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         classified = _read_classified_requests(episode, healthy_end_ns)
-        since = classified.known_ns >= alarm_ns - 2 * step_ns
-        bad, good = classified.endpoints[since & classified.bad], classified.endpoints[since & ~classified.bad]
+        recent = classified.known_ns >= alarm_ns - 2 * step_ns
+        bad, good = classified.endpoints[recent & classified.bad], classified.endpoints[recent & ~classified.bad]
         if len(bad) == 0:
             return Ranking.abstain()
         depths = measure_depths(episode.calls, episode.context.workload_entry)

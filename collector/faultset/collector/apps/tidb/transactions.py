@@ -124,7 +124,7 @@ class ChangeRows(_Statement):
                         raise
                     if not attempts_left:
                         raise RpcError(Code.FAILED_PRECONDITION, f"{WRITE_CONFLICT}: {error.description}") from None
-                    service.log.warning(location, f"transaction is tried again, error {error.description}")
+                    service.log.warning(location, f"retrying the transaction after error: {error.description}")
                 await asyncio.sleep(0.01)
 
         return handle

@@ -19,7 +19,7 @@ from faultset.collector.platforms.kubernetes.manifests import AS_ORDINARY_USER, 
 from faultset.collector.platforms.kubernetes.objects import Objects
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPEC_PATH
-from faultset.collector.spec.files import write
+from faultset.collector.spec.files import format_spec
 from faultset.core.errors import PlatformError
 
 NAME = "load"
@@ -57,7 +57,7 @@ class LoadPod:
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
                 "metadata": {"name": NAME},
-                "data": {SPEC_PATH.rpartition("/")[2]: write(self._app)},
+                "data": {SPEC_PATH.rpartition("/")[2]: format_spec(self._app)},
             }
         )
         options = {"app": SPEC_PATH, "target": target, "results": _RESULTS, "http": LOAD_PORT}

@@ -149,15 +149,15 @@ class NodeAgents(ProgramImpairer):
 
     def measure_host_load(self, *, reset: bool = False) -> HostLoad:
         """Return the load of the nodes since the last call with `reset`; delays come from the worst node."""
-        answers = [self._ask_node(name, "node", reset=reset) for name in self._nodes()]
-        if not answers:
+        responses = [self._ask_node(name, "node", reset=reset) for name in self._nodes()]
+        if not responses:
             return HostLoad()
         return HostLoad(
-            load_average=max(node["load_average"] for node in answers),
-            load_average_per_core=max(node["load_average"] / node["cores"] for node in answers),
-            cores=sum(node["cores"] for node in answers),
-            nodes=len(answers),
-            worst_delay_ms=round(1e3 * max(node["worst_delay_s"] for node in answers), 3),
+            load_average=max(node["load_average"] for node in responses),
+            load_average_per_core=max(node["load_average"] / node["cores"] for node in responses),
+            cores=sum(node["cores"] for node in responses),
+            nodes=len(responses),
+            worst_delay_ms=round(1e3 * max(node["worst_delay_s"] for node in responses), 3),
         )
 
     def clock_offset_s(self) -> float:

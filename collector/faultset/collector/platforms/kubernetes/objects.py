@@ -83,12 +83,12 @@ class Objects:
         items: list[Object] = []
         common = {"apiVersion": api_version(kind, custom=self.custom), "kind": kind}
         while True:
-            answer = self.api.get(self._path(kind), query)
-            items += [{**common, **item} for item in answer["items"]]
-            if not answer["metadata"].get("continue"):
+            response = self.api.get(self._path(kind), query)
+            items += [{**common, **item} for item in response["items"]]
+            if not response["metadata"].get("continue"):
                 members = [self.to_manifest(item) for item in items if self.contains(item)]
-                return members, answer["metadata"]["resourceVersion"]
-            query["continue"] = answer["metadata"]["continue"]
+                return members, response["metadata"]["resourceVersion"]
+            query["continue"] = response["metadata"]["continue"]
 
     def apply(self, manifest: Mapping[str, Any]) -> Object:
         """Create or change an object by server-side apply."""

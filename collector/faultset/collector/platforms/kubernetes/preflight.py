@@ -42,7 +42,7 @@ def unsupported_needs(api: Api, repository: str = REPOSITORY) -> tuple[dict[str,
     Raises
     ------
     PlatformError
-        The image is missing, the agent does not start for another reason, or ephemeral containers are forbidden, too.
+        The image is missing, the agent is allowed but does not start, or ephemeral containers are forbidden as well.
     """
     unsupported = {need: f"{need} needs a proxy in front of every pod, which clusters lack" for need in _PROXY_NEEDS}
     unsupported["course"] = "impairments on a cluster cannot vary over time; use --schedule constant"

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.ipc.channel import AnswerT, Channel, Request
+from faultset.collector.ipc.channel import Channel, Request, ResponseT
 from faultset.collector.ipc.processes import HelperProcess
 from faultset.collector.platforms.cluster.cluster import Cluster
 from faultset.collector.platforms.impairments import Delay, Impairment, Loss, Partition
@@ -152,7 +152,7 @@ class ControlPlane:
         for process in tuple(self._processes):
             process.check()
 
-    def call(self, process: str, request: Request[AnswerT]) -> AnswerT:
+    def call(self, process: str, request: Request[ResponseT]) -> ResponseT:
         """Send a request to `node`, `commands` (slow calls to the node), `relay` or `telemetry`."""
         self.check()
         return self._channels[process].call(request)

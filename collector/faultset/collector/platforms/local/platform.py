@@ -32,7 +32,7 @@ from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPANS_PORT
-from faultset.collector.spec.files import write
+from faultset.collector.spec.files import format_spec
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError
 from faultset.core.polling import poll_until
@@ -70,7 +70,7 @@ class Load:
         if self._channel is not None:
             raise PlatformError("the load is already running; stop it first")
         spec, socket = self._folder / "app.yaml", self._plane.sockets / "load.sock"
-        spec.write_text(write(self._app), encoding="utf-8")
+        spec.write_text(format_spec(self._app), encoding="utf-8")
         entry = self._plane.cluster.store.get("Service", self._app.entry.service)["spec"]["clusterIP"]
         options = {
             "app": spec,

@@ -144,7 +144,7 @@ class ErrorTexts:
 
     def call_failed(self, reason: str | None) -> str:
         """Return the description of a call that did not reach its callee or, without a reason, lost its connection."""
-        return reason or "the connection was closed before the answer"
+        return reason or "the connection was closed before the response"
 
     def dial_failed(self, service: str, reason: str) -> str:
         """Return the description of a call whose connection could not be opened.

@@ -33,7 +33,7 @@ class BackgroundWork(FrozenModel):
 
 
 class Consumer(BackgroundWork):
-    """Consumes messages of a topic as a member of a consumer group.
+    """Consumes messages from a topic as a member of a consumer group.
 
     A message is acknowledged after its steps. The steps see the message's fields as values.
 
@@ -77,7 +77,7 @@ class Task(BackgroundWork):
 class CircuitBreaker(FrozenModel):
     """A circuit breaker for calls to one service.
 
-    A call fails if the connection fails, the answer is late, or the status is internal or unknown. Other errors, such
+    A call fails if the connection fails, the response is late, or the status is internal or unknown. Other errors, such
     as invalid arguments, count as successes.
 
     Attributes
@@ -168,7 +168,7 @@ class FlagSettings(FrozenModel):
         return {name: flag.value for name, flag in self.flags.items()}
 
 
-def write_flags(settings: FlagSettings) -> str:
+def format_flags(settings: FlagSettings) -> str:
     """Return the flag file with all initial variants, in flagd's format."""
     flags = {
         name: {
@@ -202,7 +202,7 @@ def set_variant(text: str, name: str, variant: str) -> str:
 
 
 def values_in(text: str) -> dict[str, Any]:
-    """Return the values of all enabled flags in a flag file; raise ValueError for another file.
+    """Return the values of all enabled flags in a flag file; raise ValueError if the text is not a flag file.
 
     >>> values_in('{"flags": {"f": {"state": "ENABLED", "variants": {"on": 100}, "defaultVariant": "on"}}}')
     {'f': 100}

@@ -251,7 +251,7 @@ class ServiceTelemetry:
 
 
 def first_sign_ns(answer: str | None, faulty: ServiceTelemetry, healthy: ServiceTelemetry) -> int | None:
-    """Return the time of the first request in which two events are no longer consecutive; None without one.
+    """Return the time of the first request in which two events are no longer consecutive; None if there is none.
 
     Callers that lack the second event in healthy time are ignored. A single broken request among complete ones is
     ignored too, because it was cut at the edge of a file.

@@ -228,7 +228,7 @@ def _step_s(metrics: Sequence[pa.Table]) -> float | None:
 
 
 def _health_evidence(system: System, records: Sequence[Record], window: Window) -> tuple[Mapping[str, Any], ...]:
-    """Return an evidence row about other records in the view before the onset."""
+    """Return an evidence row on other records in the view before the onset."""
     onset = records[0].time_ns
     others = [r for r in system.records if window[0] <= r.time_ns < onset and r not in records]
     names = ", ".join(f"{record.reason} in {record.component}" for record in others)

@@ -126,7 +126,7 @@ def find_systems(root: Path) -> list[System]:
 
 
 def slots(system: System) -> Iterator[tuple[int, tuple[Record, ...]]]:
-    """Yield the start of each half hour with records, and its records in order of time."""
+    """Yield the start of each half hour with records, and its records in time order."""
     grouped: dict[int, list[Record]] = {}
     for record in system.records:
         grouped.setdefault(record.time_ns // SLOT_NS * SLOT_NS, []).append(record)

@@ -31,7 +31,7 @@ class OpenStackImport(ImportFormat):
 
     The workload is a script, so the requests before a fault differ from those after it. The reference is therefore the
     second round of the script, which has no fault; it is moved so that it ends where the first round begins. Candidates
-    are processes. If several processes of a project share the faulty code, each of them is a right answer.
+    are processes. If several processes of a project share the faulty code, each of them is a correct answer.
     """
 
     name = "openstack"
@@ -112,7 +112,7 @@ def _find_issues(test: Experiment, ahead_s: int) -> Iterator[DataIssue]:
         yield DataIssue("warning", test.name, "A round has no spans.", "The episode has the remaining rows.")
     if len(processes_of_code(test.row["COMPONENT"], tuple(test.round(1).logs))) > 1:
         problem = "The faulty code runs in several processes."
-        yield DataIssue("note", test.name, problem, "Each of them is a right answer.")
+        yield DataIssue("note", test.name, problem, "Each of them is a correct answer.")
 
 
 def _onset_ns(test: Experiment, start_ns: int, end_ns: int, ahead_s: int) -> int:

@@ -161,7 +161,7 @@ def _read_traces(path: Path) -> pa.Table:
 
 
 def _read_faults(path: Path, services: set[str]) -> list[dict[str, Any]]:
-    """Return the injections as incidents in order of time."""
+    """Return the injections as incidents in time order."""
     columns = read_csv(path, text=("start", "end", "service"))
     if missing := [name for name in ("start", "end", "service") if name not in columns.column_names]:
         raise DataError(f"{path} must have the columns start, end and service, but lacks {', '.join(missing)}")

@@ -50,7 +50,7 @@ class LabelledSeries:
     step_ns: int
     """Time that a sample covers."""
     anomalies: Sequence[AnomalyWindow]
-    """Labelled anomalies in order of time."""
+    """Labelled anomalies in time order."""
     training_rows: int = 0
     """Number of samples at the start that the source intends for training; 0 if there are none."""
     inputs: tuple[Path, ...] = field(default=())

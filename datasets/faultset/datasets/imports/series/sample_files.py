@@ -25,7 +25,7 @@ _LARGEST_BLOCK = 1 << 30
 
 
 class LabelledSamples(NamedTuple):
-    """Samples of one metric in order of time."""
+    """Samples of one metric in time order."""
 
     times_ns: Ints
     """[T] distinct times."""

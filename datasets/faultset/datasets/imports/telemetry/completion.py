@@ -31,7 +31,7 @@ Totals = dict[tuple[Any, ...], float]
 
 
 def complete_metrics(rows: pa.Table, kinds_of: Mapping[str, str], totals: Totals | None = None) -> pa.Table:
-    """Return samples with kinds, without duplicates, and with running counts in place of increases.
+    """Return samples with kinds, without duplicates, and with running counts instead of increases.
 
     Parameters
     ----------

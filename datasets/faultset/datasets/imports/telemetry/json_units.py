@@ -125,7 +125,7 @@ def _items(content: Content, stream: Any, broken: dict[str, int]) -> Iterator[An
 
 
 def find_prefix(head: bytes) -> str | None:
-    """Return ijson's prefix of the first array of records in a document; None without one.
+    """Return ijson's prefix of the first array of records in a document; None if there is none.
 
     >>> find_prefix(b'{"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {')
     'data.result.item'

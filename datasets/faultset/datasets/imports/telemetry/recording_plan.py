@@ -42,7 +42,7 @@ class TelemetryRecordingPlan:
     voids: Sequence[Mapping[str, Any]] = ()
 
     def windows(self) -> Iterator[tuple[int, int]]:
-        """Yield the window of each chunk in order of time."""
+        """Yield the window of each chunk in time order."""
         for start_ns, end_ns in self.stretches:
             yield from split_window(start_ns, end_ns, self.chunk_ns)
 

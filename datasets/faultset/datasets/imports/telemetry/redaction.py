@@ -25,7 +25,7 @@ _PATTERNS = (
     r"\bxox[abprs]-[\w-]{10,}",
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]{0,16384}?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
 )
-"""Texts to hide: values whose key names a secret, and tokens with a known form."""
+"""Texts to hide: values whose key names a secret, and tokens in a known format."""
 _HINT = re.compile(rf"{_KEYS}|bearer|://|eyJ|AKIA|ASIA|gh[pousr]_|glpat-|xox|PRIVATE KEY", re.IGNORECASE)
 SECRET_KEY = re.compile(rf"(?:^|[._-])(?:{_KEYS})$", re.IGNORECASE)
 """Name of an attribute whose value is a secret."""

@@ -66,10 +66,10 @@ class TelemetryOptions:
     window: tuple[int, int] | None = None
     """Start and end of the telemetry to use, in UTC nanoseconds; all by default."""
     recording: bool | None = None
-    """Whether to write one recording in place of episodes; by default if more than two hours are covered without a gap
+    """Whether to write one recording instead of episodes; by default if more than two hours are covered without a gap
     and `at` is not set."""
     redact: bool = True
-    """Whether to hide secrets of known forms in messages and attributes."""
+    """Whether to hide secrets in known formats in messages and attributes."""
     redact_patterns: Sequence[str] = ()
     """Regular expressions for additional texts to hide."""
 

@@ -1,4 +1,4 @@
-"""Answers to queries in the form of Prometheus' HTTP API."""
+"""Responses to queries in the format of Prometheus' HTTP API."""
 
 from __future__ import annotations
 

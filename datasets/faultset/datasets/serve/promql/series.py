@@ -41,7 +41,7 @@ class QueryError(UsageError):
 
 @dataclass(frozen=True, kw_only=True)
 class SampledSeries:
-    """The samples of a series in order of time.
+    """The samples of a series in time order.
 
     Attributes
     ----------

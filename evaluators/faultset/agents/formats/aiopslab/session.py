@@ -150,10 +150,10 @@ def build_truth(label: ProblemLabel) -> dict[str, Any]:
 
 
 def score_answer(answer: Mapping[str, Any] | None, label: ProblemLabel) -> SourceScore | None:
-    """Score an answer; None if the label does not contain the right answer.
+    """Score an answer; None if the label does not contain the correct answer.
 
-    A localization succeeds only if the list contains the right service and no other. A list of n services that
-    contains the right one scores 1/n.
+    A localization succeeds only if the list contains the correct service and no other. A list of n services that
+    contains the correct one scores 1/n.
     """
     answer = answer or {}
     if label.task == "detection":

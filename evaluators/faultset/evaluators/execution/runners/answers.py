@@ -39,7 +39,7 @@ def check_detection(answer: object, view_start_ns: int, view_end_ns: int) -> Che
     scores = np.asarray(answer.scores, dtype=float)
     flags = np.asarray(answer.flags, dtype=bool)
     if times.ndim != 1 or not len(times) == len(scores) == len(flags):
-        raise InvalidAnswer("times, scores and flags must be one-dimensional and equally long")
+        raise InvalidAnswer("times, scores and flags must be one-dimensional and of equal length")
     if len(times) and not np.issubdtype(times.dtype, np.integer):
         raise InvalidAnswer(f"times must be integer nanoseconds, got {times.dtype}")
     if len(times) > 1 and not (np.diff(times) > 0).all():

@@ -212,7 +212,7 @@ def _has_any_table(tables: Collection[str], views: Iterable[SharedView]) -> bool
 
 
 NO_LOCKS = (
-    "a method cannot share locks between processes (ProcessPoolExecutor, multiprocessing), since it may not write to "
+    "a method cannot share locks between processes (ProcessPoolExecutor, multiprocessing), since it must not write to "
     "/dev/shm; use threads"
 )
 

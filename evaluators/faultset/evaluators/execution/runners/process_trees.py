@@ -14,7 +14,7 @@ _MAX_SCANS = 50
 
 
 def descendants(pid: int) -> list[int]:
-    """Return all descendants of `pid`, parents first; processes that end meanwhile may be missing."""
+    """Return all descendants of `pid`, parents first; processes that end during the call may be missing."""
     processes: list[int] = []
     stack = [pid]
     while stack:

@@ -52,7 +52,7 @@ def build_timelines(runs: Mapping[str, Sequence[DetectorRun]], order: Sequence[s
 def _build_timeline(runs: Sequence[DetectorRun]) -> dict[str, Any]:
     facts = runs[0].facts
     lanes = [_build_lane(run) for run in runs]
-    scored = len(facts.counted)
+    scored = len(facts.scored_headline)
     return {
         "id": facts.recording,
         "app": facts.app,
@@ -63,7 +63,9 @@ def _build_timeline(runs: Sequence[DetectorRun]) -> dict[str, Any]:
             *(_build_mark(facts, "void", void, "void: does not count") for void in facts.voids),
             *(_build_mark(facts, "decoy", decoy, "decoy") for decoy in facts.decoys),
             *(
-                _build_mark(facts, "incident" if item in facts.counted else "uncounted", _get_range(item), item.title)
+                _build_mark(
+                    facts, "incident" if item in facts.scored_headline else "uncounted", _get_range(item), item.title
+                )
                 for item in facts.incidents
             ),
         ],
@@ -82,7 +84,7 @@ def _build_timeline(runs: Sequence[DetectorRun]) -> dict[str, Any]:
 def _build_lane(run: DetectorRun) -> dict[str, Any]:
     facts = run.facts
     detected = {alarm.incident for alarm in run.alarms if alarm.outcome == "true"}
-    missed = [item for item in facts.counted if item.incident not in detected]
+    missed = [item for item in facts.scored_headline if item.incident not in detected]
     marks = [
         _build_mark(facts, alarm.outcome, (alarm.start_ns, alarm.end_ns), _MEANINGS[alarm.outcome])
         for alarm in run.alarms
@@ -93,7 +95,7 @@ def _build_lane(run: DetectorRun) -> dict[str, Any]:
         "name": row.baseline,
         "kind": row.kind,
         "marks": marks,
-        "recall": f"{len(facts.counted) - len(missed)}/{len(facts.counted)}",
+        "recall": f"{len(facts.scored_headline) - len(missed)}/{len(facts.scored_headline)}",
         "false": run.count("false"),
     }
 

@@ -221,9 +221,9 @@ class AgentRequests:
     name: str
     kind: str
     requested: str
-    """Share of runs about a fault in which a call named a root cause."""
+    """Share of runs on a fault in which a call named a root cause."""
     observed: str
-    """Share of runs about a fault in which an observation named a root cause."""
+    """Share of runs on a fault in which an observation named a root cause."""
     right: str
     """pass@1."""
     calls: tuple[tuple[str, str], ...]

@@ -92,7 +92,7 @@ def test_what_the_api_server_refuses_and_what_needs_netem_cannot_be_done(api: Ap
     assert found["bandwidth"].startswith("Chaos Mesh refuses bandwidth: ")
     row = check_chaos_mesh(api, needed=True)[-1]
     assert (row.ok, row.needed) == (False, False)
-    assert "not bandwidth: " in row.found
+    assert "refuses bandwidth: " in row.found
 
 
 def test_the_documented_role_is_what_is_asked_for() -> None:

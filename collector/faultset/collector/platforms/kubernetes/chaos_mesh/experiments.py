@@ -254,7 +254,7 @@ def inject(api: Api, experiment: Object, *, timeout_s: float = INJECTION_TIMEOUT
 def remove(api: Api, experiments: Iterable[Object], *, timeout_s: float = REMOVAL_TIMEOUT_S) -> None:
     """Remove experiments and wait until their effect has ended; missing experiments are skipped.
 
-    If an experiment still exists after `timeout_s`, its finalizers and objects for individual pods are removed, and
+    If an experiment still exists after `timeout_s`, its finalizers and its objects for individual pods are removed, and
     pods that may still be disturbed are deleted, so that their owners replace them.
     """
     pending: list[str] = []

@@ -73,7 +73,7 @@ class Installation:
     Attributes
     ----------
     kinds
-        Kinds of Chaos Mesh that the API server serves.
+        Chaos Mesh kinds that the API server serves.
     controllers, daemons
         Number of ready pods, number of all pods.
     """
@@ -180,7 +180,8 @@ def _check_permissions(api: Api, needed: bool) -> Requirement:
 def _check_experiments(api: Api) -> Requirement:
     refused = find_refused_samples(api)
     accepted = ", ".join(name for name in SAMPLES if name not in refused)
-    state = f"accepts {accepted or 'nothing'}" + "".join(f"; not {name}: {reason}" for name, reason in refused.items())
+    refusals = "".join(f"; refuses {name}: {reason}" for name, reason in refused.items())
+    state = f"accepts {accepted or 'nothing'}{refusals}"
     remedy = "install the CRDs of the controller's release; faults that need a refused experiment are skipped"
     return Requirement("experiments of Chaos Mesh", not refused, state, remedy, needed=False)
 

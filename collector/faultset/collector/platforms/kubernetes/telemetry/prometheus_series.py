@@ -276,7 +276,7 @@ ENDPOINT_EXISTS = "kube_endpoint_info"
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """The samples of one key of the metrics table, in order of time."""
+    """The samples of one key of the metrics table, in time order."""
 
     series: SeriesKey
     times: Times
@@ -383,7 +383,7 @@ def _list_unschedulable(by_metric: _ByMetric) -> _AbsentStates:
 
 
 def build_table(all_samples: Sequence[Samples]) -> pa.Table:
-    """Return the rows of the metrics table in order of time."""
+    """Return the rows of the metrics table in time order."""
     lengths = [len(samples.times) for samples in all_samples]
     numbers = np.repeat(np.arange(len(all_samples), dtype=np.int32), lengths)
     times = np.concatenate([samples.times for samples in all_samples]) if all_samples else np.empty(0, np.int64)

@@ -83,7 +83,7 @@ class PrometheusSource:
         return self._interval_s
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of `[start_ns, end_ns)` in order of time.
+        """Yield the rows of `[start_ns, end_ns)` in time order.
 
         Exporters set timestamps some time before the scrape. A snapshot of a recent window therefore waits until late
         samples have arrived.
@@ -108,7 +108,7 @@ class PrometheusSource:
         yield from build_table(samples).to_batches(max_chunksize=65_536)
 
     def exemplars(self, start_ns: int, end_ns: int) -> Iterator[Mapping[str, Any]]:
-        """Yield the exemplars of `[start_ns, end_ns)` in order of time, as rows of the table `exemplars`.
+        """Yield the exemplars of `[start_ns, end_ns)` in time order, as rows of the table `exemplars`.
 
         Some exemplars appear only in the next scrape, so this method waits if the window is recent. The wait is shorter
         than the timeout of added sources.
@@ -126,7 +126,7 @@ class PrometheusSource:
         yield from sorted(rows, key=lambda row: row["time"])
 
     def recent(self, metric: str, pod: str, window_s: float) -> pa.Table:
-        """Return the recent samples of a pod's metric in order of time.
+        """Return the recent samples of a pod's metric in time order.
 
         If several series match, returns the one with the newest sample.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.ipc.processes import DeferredAnswer
+from faultset.collector.ipc.processes import DeferredResponse
 from faultset.collector.platforms.cluster.context import ContainerExited
 from faultset.collector.platforms.local.messages import (
     ContainerSample,
@@ -418,15 +418,15 @@ class Reports:
 
     def __init__(self) -> None:
         self._reports: list[ContainerExited | JobExited] = []
-        self._polls: list[tuple[float, DeferredAnswer[tuple[ContainerExited | JobExited, ...]]]] = []
+        self._polls: list[tuple[float, DeferredResponse[tuple[ContainerExited | JobExited, ...]]]] = []
 
     def add(self, report: ContainerExited | JobExited) -> None:
         """Add a report for the next `answer`."""
         self._reports.append(report)
 
-    def poll(self, request: PollExits) -> DeferredAnswer[tuple[ContainerExited | JobExited, ...]]:
+    def poll(self, request: PollExits) -> DeferredResponse[tuple[ContainerExited | JobExited, ...]]:
         """Return a response that contains the reports since the last poll, once there are any."""
-        reply = DeferredAnswer(request)
+        reply = DeferredResponse(request)
         self._polls.append((time.monotonic() + request.timeout_s, reply))
         self.answer(time.monotonic())
         return reply

@@ -17,7 +17,7 @@ from typing import Any
 
 from faultset.collector.ipc.channel import Handlers
 from faultset.collector.ipc.forking import call_function, check_single_thread, spawn
-from faultset.collector.ipc.processes import DeferredAnswer, Server
+from faultset.collector.ipc.processes import DeferredResponse, Server
 from faultset.collector.platforms.cluster.context import ContainerExited, LimitContainer, SignalContainer
 from faultset.collector.platforms.local.messages import (
     ContainerProcess,
@@ -135,9 +135,9 @@ class Node:
             container.quota.limit, container.memory_limit = request.cpu_limit, request.memory_limit
         return container is not None
 
-    def execute(self, request: Execute) -> DeferredAnswer[ExecutionResult]:
+    def execute(self, request: Execute) -> DeferredResponse[ExecutionResult]:
         """Run a command in a container; the response is sent when the command ends."""
-        reply = DeferredAnswer(request)
+        reply = DeferredResponse(request)
         container = self._containers.get((request.uid, request.container))
         if container is None or container.exit_code is not None:
             reply.fail(f"container {request.container} is not running")
@@ -158,7 +158,7 @@ class Node:
         return reply
 
     def run_job(self, request: RunJob) -> int:
-        """Start a process outside pods, such as the load; return its process id."""
+        """Start a process outside pods, such as the load generator; return its process id."""
         output = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         pid = spawn(
             lambda arguments: call_function(request.function, [arguments]),

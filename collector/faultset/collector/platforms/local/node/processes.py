@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from faultset.collector.ipc.processes import DeferredAnswer
+from faultset.collector.ipc.processes import DeferredResponse
 from faultset.collector.platforms.local.messages import ExecutionResult
 from faultset.collector.platforms.local.node.containers import Container, send
 from faultset.collector.platforms.local.node.resource_usage import ProcessTable
@@ -113,7 +113,7 @@ class Execution:
         self,
         pid: int,
         container: Container,
-        reply: DeferredAnswer[ExecutionResult],
+        reply: DeferredResponse[ExecutionResult],
         *,
         deadline: float,
         output: int,

@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-from faultset.collector.ipc.channel import AnswerT, Peer, Request
+from faultset.collector.ipc.channel import Peer, Request, ResponseT
 from faultset.collector.platforms.local.messages import ReadCounters, ReadSamples
 from faultset.collector.platforms.local.telemetry.source import ScrapeTarget, StateSample
 from faultset.collector.platforms.local.telemetry.system_metrics import add_system_samples
@@ -253,7 +253,7 @@ class Scraper:
                 values.append(float(value))
         self._store.add(time_ns, numbers, values)
 
-    async def _ask(self, peer: Peer | None, request: Request[AnswerT]) -> AnswerT | None:
+    async def _ask(self, peer: Peer | None, request: Request[ResponseT]) -> ResponseT | None:
         if peer is None:
             return None
         try:

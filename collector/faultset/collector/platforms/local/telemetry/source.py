@@ -122,7 +122,7 @@ class TelemetrySource:
         self._folder = Path(folder) / table
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in `[start_ns, end_ns)` in order of time."""
+        """Yield the rows in `[start_ns, end_ns)` in time order."""
         self._channel.call(WriteSnapshot(folder=self._folder, start_ns=start_ns, end_ns=end_ns, tables=(self.table,)))
         with (
             pa.memory_map(str(self._folder / f"{self.table}.arrow")) as file,

@@ -108,8 +108,8 @@ class RecordReader:
     def _read_series(self, value: Mapping[str, Any], depth: int, time_ns: int | None) -> None:
         prometheus.read_series(value, self._context, self._stem)
 
-    def _read_answer(self, value: Mapping[str, Any], depth: int, time_ns: int | None) -> None:
-        """Read an answer of Prometheus or Loki."""
+    def _read_response(self, value: Mapping[str, Any], depth: int, time_ns: int | None) -> None:
+        """Read a response of Prometheus or Loki."""
         data = value.get("data")
         if value.get("status") == "error":
             reason = brief(printable(str(value.get("error") or "no reason given")), 120)
@@ -126,9 +126,9 @@ class RecordReader:
         elif isinstance(data, Mapping) and prometheus.read_metadata(data, self._context):
             return
         elif isinstance(data, list) and data and all(isinstance(item, str) for item in data):
-            self._context.rows.drop("lists names without samples; save the answer to a query")
+            self._context.rows.drop("lists names without samples; save the response to a query")
         elif isinstance(data, list) and data and isinstance(data[0], Mapping) and "__name__" in data[0]:
-            self._context.rows.drop("lists series without samples; save the answer to a query", len(data))
+            self._context.rows.drop("lists series without samples; save the response to a query", len(data))
         elif data:
             self.read(data, depth + 1, time_ns)
 
@@ -291,7 +291,7 @@ _SHAPES: tuple[_Shape, ...] = (
     (
         "API answer",
         lambda value: isinstance(value.get("status"), str) and bool(value.keys() & {"data", "error"}),
-        RecordReader._read_answer,
+        RecordReader._read_response,
     ),
     ("documents", lambda value: isinstance(value.get("_source"), Mapping), RecordReader._read_source),
     (
