@@ -31,7 +31,7 @@ _DIRECTIVE = ("# type:", "# fmt", "# noqa", "# pyright")
 
 
 def read_texts(path: Path, source: str) -> Iterator[tuple[int, str]]:
-    """Yield number and text of the lines of prose in a file."""
+    """Yield the number and text of each line of prose in a file."""
     if path.suffix == ".md":
         is_code = False
         for number, line in enumerate(source.splitlines(), 1):
@@ -49,7 +49,7 @@ def read_texts(path: Path, source: str) -> Iterator[tuple[int, str]]:
 
 
 def placeholder_lines(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and name of every assignment to a placeholder name."""
+    """Yield the line and name of every assignment to a placeholder name."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PLACEHOLDERS:
             yield node.lineno, node.id

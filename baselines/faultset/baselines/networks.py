@@ -91,7 +91,7 @@ def lstm_parameters(rng: np.random.Generator, inputs: int, hidden: int) -> Param
 
 
 def lstm_step(xp: Any, cell: Mapping[str, Any], inputs: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return output and memory [B, H] after another input [B, D]."""
+    """Return the output and the memory [B, H] after another input [B, D]."""
     before, memory = state
     gates = inputs @ cell["x"] + before @ cell["h"] + cell["b"]
     size = gates.shape[-1] // 4
@@ -101,7 +101,7 @@ def lstm_step(xp: Any, cell: Mapping[str, Any], inputs: Any, state: tuple[Any, A
 
 
 def lstm_last(xp: Any, cell: Mapping[str, Any], sequences: Any) -> tuple[Any, Any]:
-    """Return output and memory [B, H] after sequences [B, L, D]."""
+    """Return the output and the memory [B, H] after sequences [B, L, D]."""
     zeros = xp.zeros((sequences.shape[0], cell["h"].shape[0]))
     state = (zeros, zeros)
     for step in range(sequences.shape[1]):

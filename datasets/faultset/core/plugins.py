@@ -69,7 +69,8 @@ class Plugin:
         Raises
         ------
         UsageError
-            The plug-in cannot be imported or is not accepted. The message names entry point, distribution and reason.
+            The plug-in cannot be imported or is not accepted. The message names its entry point, its distribution and
+            the reason.
         """
         if self.rival:
             raise UsageError(
@@ -175,7 +176,7 @@ def _changed_ns(folder: str) -> int:
 
 @lru_cache(maxsize=256)
 def name_and_version(distribution: Distribution) -> str:
-    """Return name and version of a distribution, for messages and records."""
+    """Return the name and version of a distribution, for messages and records."""
     return f"{distribution.name} {distribution.version}"
 
 

@@ -19,7 +19,7 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 BACKGROUND_NICENESS = 10
 """Niceness of background work."""
-_TRIES = 5
+_MAX_ATTEMPTS = 5
 _PAUSE_S = 0.1
 """The kernel accepts one change of a session's niceness per 0.1 s."""
 
@@ -65,7 +65,7 @@ def set_session_nice(nice: int, pid: int | None = None) -> None:
     Unlike the niceness of a process, it can be lowered without privileges. Nothing happens if the kernel does not
     support it or the process has ended.
     """
-    for _ in range(_TRIES):
+    for _ in range(_MAX_ATTEMPTS):
         try:
             _session_file(pid).write_text(str(nice))
         except BlockingIOError:

@@ -97,7 +97,7 @@ def step_seconds(step: float | str) -> float:
         seconds = parse_duration(step.strip()) if isinstance(step, str) else float(step)
     except (TypeError, ValueError, OverflowError):
         raise UsageError(
-            f'a step must be a number of seconds or a text such as "1s" or "500ms", got {quoted(step)}'
+            f'a step must be a number of seconds or text such as "1s" or "500ms", got {quoted(step)}'
         ) from None
     if not SHORTEST_STEP_S <= seconds <= LONGEST_STEP_S:
         raise UsageError(
@@ -135,5 +135,5 @@ def time_ns(time: Time, default_ns: int) -> int:
         return int((stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")).as_unit("ns").value)
     except (ValueError, TypeError, OverflowError):
         raise UsageError(
-            f'a time must be UTC nanoseconds or a text such as "2025-10-09T08:53:20", got {quoted(time)}'
+            f'a time must be UTC nanoseconds or text such as "2025-10-09T08:53:20", got {quoted(time)}'
         ) from None

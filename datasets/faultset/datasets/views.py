@@ -215,7 +215,7 @@ class EpisodeView:
         Parameters
         ----------
         step_s
-            Length of a step in seconds, or a text such as "1s" or "500ms".
+            Length of a step in seconds, or text such as "1s" or "500ms".
         roles
             Only columns with these roles (`faultset.datasets.metrics.roles.ROLES`).
 

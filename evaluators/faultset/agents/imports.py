@@ -25,7 +25,7 @@ from faultset.core.files import translate_resource_errors, translate_write_error
 from faultset.core.locks import new_folder
 from faultset.core.printable import count_text, printable
 
-_SHOWN = 3
+_MAX_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +181,7 @@ def _get_first_problem(left_out: Mapping[str, str]) -> str:
 def _describe_unreadable_files(left_out: Mapping[str, str], files: int) -> str:
     if len(left_out) == 1:
         return _get_first_problem(left_out)
-    shown = "; ".join(list(left_out.values())[:_SHOWN])
+    shown = "; ".join(list(left_out.values())[:_MAX_SHOWN])
     return (
         f"cannot read {len(left_out)} of {count_text(files, 'file')}: {shown}; repair them, or skip them with "
         "--skip-bad"

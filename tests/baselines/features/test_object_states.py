@@ -37,7 +37,7 @@ def test_a_rollout_lasts_from_the_first_sight_of_the_new_pod_to_the_last_of_the_
     view, alarm_ns = observe(PLANNED)
     start_ns = view.window[0]
     assert successful_rollouts(view, alarm_ns) == {
-        "geo": Rollout(begin_ns=start_ns + 75 * SECOND, end_ns=start_ns + 85 * SECOND)
+        "geo": Rollout(start_ns=start_ns + 75 * SECOND, end_ns=start_ns + 85 * SECOND)
     }
 
 
@@ -79,7 +79,7 @@ def test_metrics_of_a_rollout_are_no_evidence(observe: Observe, monkeypatch: pyt
     values[np.ix_(during, np.array(windows.services) == service)] *= 2.0
     calm = replace(windows, values=values, absent=np.zeros(values.shape, dtype=bool))
     monkeypatch.setattr("faultset.baselines.evidence.metric_evidence.localization_windows", lambda *_, **__: calm)
-    rollout = Rollout(begin_ns=alarm_ns + 5 * SECOND, end_ns=alarm_ns + 15 * SECOND)
+    rollout = Rollout(start_ns=alarm_ns + 5 * SECOND, end_ns=alarm_ns + 15 * SECOND)
 
     def strongest(rollouts: dict[str, Rollout]) -> float:
         result = metric_evidence(view, alarm_ns, rollouts)

@@ -20,7 +20,7 @@ def judgement(*firing: str, reason: str = "") -> Judgement:
         first_manifest_ns=None,
         evidence=(),
         impact=impact,
-        latent_fires=False,
+        target_changed=False,
         void_reason=reason,
     )
 

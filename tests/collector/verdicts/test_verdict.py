@@ -155,7 +155,7 @@ def test_without_a_calibration_the_latent_test_says_nothing() -> None:
     failing.loc[after_onset(failing, "search"), "outcome"] = "http_error"
     moved.iloc[120:, 0] += 1000
     unknown = judge(requests(), moved, WINDOWS, targets=["geo"], limit=None)
-    assert (unknown.verdict, unknown.latent_fires) == ("unknown", False)
+    assert (unknown.verdict, unknown.target_changed) == ("unknown", False)
     (row,) = [row for row in unknown.evidence if row["check"] == "latent"]
     assert row["detail"].endswith(UNCALIBRATED)
     assert row["statistic"] > 100

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from faultset.datasets.kubectl.object_tables import object_cells, object_tables, pod_status
-from faultset.datasets.kubectl.printing import in_columns
+from faultset.datasets.kubectl.printing import format_columns
 
 DEPLOYMENT: dict[str, Any] = {
     "kind": "Deployment",
@@ -24,13 +24,13 @@ DEPLOYMENT: dict[str, Any] = {
 
 
 def test_columns_are_three_blanks_apart_and_six_wide_at_least() -> None:
-    assert in_columns(["N", "READY"], [["a", "1/1"]]) == "N     READY\na     1/1"
-    assert in_columns([], [["abc", "d"], ["e", None]]) == "abc   d\ne     <none>"
-    assert in_columns([], []) == ""
+    assert format_columns(["N", "READY"], [["a", "1/1"]]) == "N     READY\na     1/1"
+    assert format_columns([], [["abc", "d"], ["e", None]]) == "abc   d\ne     <none>"
+    assert format_columns([], []) == ""
 
 
 def test_a_cell_ends_with_its_first_line() -> None:
-    assert in_columns(["MESSAGE"], [["one\ntwo"], ["x" * 500]]) == f"MESSAGE\none...\n{'x' * 500}"
+    assert format_columns(["MESSAGE"], [["one\ntwo"], ["x" * 500]]) == f"MESSAGE\none...\n{'x' * 500}"
 
 
 def test_a_workload_has_the_columns_of_wide() -> None:

@@ -76,7 +76,7 @@ def test_a_window_reads_only_its_rows(recording: Recording[Dataset]) -> None:
     assert recording.table("logs").num_rows == 0
     with pytest.raises(UsageError, match="must overlap recording r1"):
         recording.table("metrics", at(4000))
-    with pytest.raises(UsageError, match="a time must be UTC nanoseconds or a text such as"):
+    with pytest.raises(UsageError, match="a time must be UTC nanoseconds or text such as"):
         recording.table("metrics", "tomorrow")
 
 

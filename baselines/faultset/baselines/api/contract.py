@@ -29,7 +29,7 @@ Need = Literal["labels", "sli", "alarm_location"]
 """labels: `fit` receives all training episodes with their answers. sli: the method may read the clients' requests.
 alarm_location: `EpisodeView.alarm_location` has the service and metric of the alarm, if known."""
 CONSECUTIVE = 2
-_SHOWN = 3
+_MAX_SHOWN = 3
 """Number of services in the repr of a ranking."""
 
 
@@ -155,7 +155,7 @@ class Ranking:
         """
         if self.abstains:
             return "<Ranking that abstains>"
-        first = ", ".join(f"{name} {self.scores[name]:.3g}" for name in self.ordered[:_SHOWN])
+        first = ", ".join(f"{name} {self.scores[name]:.3g}" for name in self.ordered[:_MAX_SHOWN])
         return f"<Ranking of {count_text(len(self.scores), 'service')}: {first}>"
 
     @classmethod

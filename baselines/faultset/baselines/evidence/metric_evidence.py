@@ -30,7 +30,7 @@ BLOCKS = 5
 """Minimum number of blocks in the reference, if it has enough samples."""
 MAX_DEGREES_OF_FREEDOM = 4
 """Maximum degrees of freedom, because real metrics have heavy tails."""
-STOPPED = 0.8
+STOPPED_SHARE = 0.8
 """Share of the series of a service that must stop to count as evidence."""
 SILENCE = 4.0
 """Strength of the evidence against a stopped service, multiplied by the share of services that did not stop."""
@@ -117,7 +117,7 @@ def _remove_rollouts(
     healthy_ns = start_ns + windows.step_ns * np.arange(1, len(reference) + 1)
     for service, rollout in rollouts.items():
         for matrix, times_ns in ((reference, healthy_ns), (values, windows.times_ns)):
-            rows = (times_ns > rollout.begin_ns) & (times_ns <= rollout.end_ns + 2 * windows.step_ns)
+            rows = (times_ns > rollout.start_ns) & (times_ns <= rollout.end_ns + 2 * windows.step_ns)
             matrix[np.ix_(rows, owners == service)] = np.nan
     return replace(windows, reference=reference, values=values)
 
@@ -158,7 +158,7 @@ def _compute_block_medians(rows: Matrix, length: int) -> Matrix:
 def _weigh_stopped_series(owners: npt.NDArray[np.str_], gone: npt.NDArray[np.bool_]) -> list[ServiceEvidence]:
     """Return evidence against services whose series stopped; the more services stopped, the weaker it is."""
     services = np.unique(owners)
-    silent = [str(name) for name in services if gone[owners == name].mean() >= STOPPED]
+    silent = [str(name) for name in services if gone[owners == name].mean() >= STOPPED_SHARE]
     strength = SILENCE * (1 - len(silent) / len(services))
     return [
         ServiceEvidence(service=name, subject="metrics", strength=strength, local=True, detail="series stopped")

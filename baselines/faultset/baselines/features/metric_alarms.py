@@ -21,7 +21,7 @@ CLIP = 100.0
 
 
 def standardise_windows(windows: Windows, *, stopped: bool = True) -> tuple[Matrix, Matrix]:
-    """Return reference and test window as z-scores of the reference, clipped at 100.
+    """Return the reference and the test window as z-scores of the reference, clipped at 100.
 
     Parameters
     ----------

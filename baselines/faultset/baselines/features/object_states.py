@@ -188,7 +188,7 @@ class Rollout:
     If a new pod is not ready at the end of the view, the rollout lasts until then.
     """
 
-    begin_ns: int
+    start_ns: int
     end_ns: int
 
 
@@ -251,7 +251,7 @@ def successful_rollouts(episode: EpisodeView, alarm_ns: int) -> dict[str, Rollou
                 continue  # there are more pods than before
             last_ns = end_ns if under_way else max(pod.times_ns[-1] for pod in replaced)
             if last_ns > healthy_end_ns:
-                rollouts[service] = Rollout(begin_ns=min(pod.times_ns[0] for pod in new_pods), end_ns=last_ns)
+                rollouts[service] = Rollout(start_ns=min(pod.times_ns[0] for pod in new_pods), end_ns=last_ns)
     return rollouts
 
 

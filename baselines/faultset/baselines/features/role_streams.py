@@ -48,7 +48,7 @@ class Streams:
 
     @property
     def both(self) -> Matrix:
-        """Return reference and test window [n + T, p] in time order."""
+        """Return the reference and the test window [n + T, p] in time order."""
         return np.vstack([self.normal, self.values])
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ROUNDING = 1e-12
 CLIP = 100.0
-SUSTAINED = 3
+SUSTAINED_STEPS = 3
 SIGMAS = 3.0
 FROM_SPANS = (
     "Latency comes from callers' spans, or from metrics of the role latency if there are no spans; steps without calls "
@@ -61,7 +61,7 @@ class ServiceLatency:
 
     @property
     def all(self) -> Matrix:
-        """Return reference and test window [n + T, S]."""
+        """Return the reference and the test window [n + T, S]."""
         return np.vstack([self.reference, self.values])
 
     def column(self, service: str) -> Matrix | None:
@@ -185,10 +185,10 @@ def correlate_with_front(latency: ServiceLatency, front: str) -> dict[str, float
 
 
 def find_anomalous_services(latency: ServiceLatency, *, sigmas: float = SIGMAS) -> dict[str, float]:
-    """Return service -> |z| that its latency reaches for three steps in a row, if above `sigmas`."""
+    """Return the |z| that each service's latency reaches for three steps in a row, if above `sigmas`."""
     if not latency.services:
         return {}
-    lasting = sustained(latency.values, SUSTAINED).max(axis=0)
+    lasting = sustained(latency.values, SUSTAINED_STEPS).max(axis=0)
     return {name: float(z) for name, z in zip(latency.services, lasting, strict=True) if z > sigmas}
 
 

@@ -76,7 +76,7 @@ class Windows:
 
     @property
     def empty(self) -> bool:
-        """Return whether reference or test window is empty."""
+        """Return whether the reference or the test window is empty."""
         return not self.series or len(self.reference) == 0 or len(self.values) == 0
 
 
@@ -275,7 +275,7 @@ def _is_constant(raw: Matrix, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.
     return constant
 
 
-SUSTAINED = 3
+SUSTAINED_STEPS = 3
 
 
 def most_deviating(episode: EpisodeView, windows: Windows, recent: Matrix, *, per_service: int) -> list[int]:
@@ -291,7 +291,7 @@ def most_deviating(episode: EpisodeView, windows: Windows, recent: Matrix, *, pe
     list of int
         Columns in order, without series that never deviate.
     """
-    lasting = sustained(recent, min(SUSTAINED, len(recent))).max(axis=0)
+    lasting = sustained(recent, min(SUSTAINED_STEPS, len(recent))).max(axis=0)
     role = episode.catalogue.role_of
     roles_by_service: dict[str, set[str]] = {}
     chosen: list[int] = []

@@ -120,7 +120,7 @@ class Drain:
         return template.id
 
     def add_all(self, messages: Iterable[str]) -> tuple[list[int], list[list[float]]]:
-        """Return template id and numeric parameters of each message, in order."""
+        """Return the template id and the numeric parameters of each message, in order."""
         ids, parameters = [], []
         for message in messages:
             masked, numbers = split_variables(message)
@@ -221,7 +221,7 @@ def counts_by(
 
 
 BEGINNINGS = (64, 40, 24, 16)
-PROBED = 4000
+PROBE_SIZE = 4000
 MAX_DISTINCT = 1000
 MAX_SHAPES = 2000
 
@@ -288,7 +288,7 @@ def _shorten_until_repeated(messages: pa.ChunkedArray) -> tuple[pa.DictionaryArr
 
     Masking every line separately would take too long.
     """
-    probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBED)))
+    probe = messages.take(np.arange(0, len(messages), max(1, len(messages) // PROBE_SIZE)))
     length = BEGINNINGS[-1]
     for longer in BEGINNINGS:
         if len(_encode_texts(probe, longer).dictionary) <= MAX_DISTINCT:

@@ -280,7 +280,7 @@ RootCausePair = tuple[str | None, str | None]
 
 
 def fault_pair(item: Labelled) -> RootCausePair | None:
-    """Return level and type of a training fault; None without a fault, or if both are unknown."""
+    """Return the level and type of a training fault; None without a fault, or if both are unknown."""
     if item.fault_type is None and item.system_level is None:
         return None
     return item.system_level, item.fault_type

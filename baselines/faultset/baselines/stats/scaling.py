@@ -32,7 +32,7 @@ def with_floor(spread: Matrix, center: Matrix) -> Matrix:
 
 
 def mean_and_sd(reference: Matrix, *, ddof: int = 0) -> tuple[Matrix, Matrix]:
-    """Return mean and floored standard deviation of each column, ignoring gaps."""
+    """Return the mean and the floored standard deviation of each column, ignoring gaps."""
     present = np.isfinite(reference)
     count = present.sum(axis=0)
     filled = np.where(present, reference, 0.0)
@@ -43,7 +43,7 @@ def mean_and_sd(reference: Matrix, *, ddof: int = 0) -> tuple[Matrix, Matrix]:
 
 
 def median_and_mad(reference: Matrix) -> tuple[Matrix, Matrix]:
-    """Return median and floored, normal-consistent median absolute deviation of each column, ignoring gaps."""
+    """Return the median and the floored, normal-consistent median absolute deviation of each column, ignoring gaps."""
     present = np.where(np.isfinite(reference), reference, np.nan)
     (median,) = np.nan_to_num(quantiles(present, (0.5,)))
     (mad,) = MAD_TO_SD * np.nan_to_num(quantiles(np.abs(present - median), (0.5,)))
@@ -51,7 +51,7 @@ def median_and_mad(reference: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def median_and_iqr(reference: Matrix) -> tuple[Matrix, Matrix]:
-    """Return median and floored interquartile range of each column; no column may be empty."""
+    """Return the median and the floored interquartile range of each column; no column may be empty."""
     low, median, high = quantiles(reference, (0.25, 0.5, 0.75))
     return median, with_floor(high - low, median)
 

@@ -71,7 +71,7 @@ class ExampleEpisodes:
 
     @property
     def reversed_names(self) -> dict[str, str]:
-        """Return service -> new name, so that the sort order is reversed."""
+        """Return a new name for each service, so that the sort order is reversed."""
         services = sorted(self.faulty.view.services)
         return {name: f"s{len(services) - index}-{name}" for index, name in enumerate(services)}
 

@@ -15,7 +15,7 @@ from faultset.core.times import SECOND_NS
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
-SUSTAINED = 3
+SUSTAINED_STEPS = 3
 MIN_FILLED_SHARE = 0.5
 MEASURES = ("seconds", "errors", "calls")
 
@@ -50,7 +50,7 @@ class CallEdges:
     def measure_lasting_deviations(self, measure: str) -> Matrix:
         """Return the largest |deviation| [E] since the alarm that lasts for three steps."""
         recent = self.standardise(measure)[self.is_recent]
-        return sustained(recent, min(SUSTAINED, max(1, len(recent)))).max(axis=0, initial=0.0)
+        return sustained(recent, min(SUSTAINED_STEPS, max(1, len(recent)))).max(axis=0, initial=0.0)
 
 
 def read_call_edges(episode: EpisodeView, alarm_ns: int) -> CallEdges:

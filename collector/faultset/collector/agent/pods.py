@@ -64,7 +64,7 @@ def _parse_path(path: str) -> ProcessOwner | None:
     return ProcessOwner(pod_uid=uid, container_id=container["id"])
 
 
-_TRIES = 4
+_MAX_ATTEMPTS = 4
 _PAUSE_S = 0.15
 
 
@@ -145,7 +145,7 @@ class Pods:
         self.check(uid)
         first = self._find_first(uid)
         strangers = self._find_strangers(first)
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             if strangers:
                 time.sleep(_PAUSE_S)
                 first = self._find_first(uid)

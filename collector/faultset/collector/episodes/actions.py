@@ -251,10 +251,10 @@ class EpisodeActions:
     def _await_recovery(self) -> None:
         timeout_s = self._pressure.scaled_s(RECOVERY_TIMEOUT_S)
         deadline_ns = self._clock.monotonic_ns() + int(timeout_s * SECOND_NS)
-        start_ns = self._clock.time_ns()
+        undo_done_ns = self._clock.time_ns()
         while True:
             self._pressure.sample()
-            problem = find_recovery_problem(self.platform, start_ns, self._clock.time_ns(), self.plan.min_rate_rps)
+            problem = find_recovery_problem(self.platform, undo_done_ns, self._clock.time_ns(), self.plan.min_rate_rps)
             if problem is None:
                 break
             if self._interrupted():

@@ -29,7 +29,7 @@ class FaultSteps:
         self._record, self._platform, self._clock = record, platform, clock
 
     def observe(self) -> None:
-        """Observe the state before the first injection, and note its time."""
+        """Observe the state before the first injection, and record when the injection starts."""
         for fault in self._record.faults:
             if not fault.injections:
                 fault.before = fault.spec.state_before(self._platform, fault.target)
@@ -66,10 +66,10 @@ class FaultSteps:
                 _log.info("%s on %s is in effect: %s", fault.spec.name, fault.target, evidence)
 
 
-def find_recovery_problem(platform: EpisodePlatform, began_ns: int, now_ns: int, min_rate_rps: float) -> str | None:
-    """Return why the application has not recovered since the undo began; None if it has."""
+def find_recovery_problem(platform: EpisodePlatform, undo_done_ns: int, now_ns: int, min_rate_rps: float) -> str | None:
+    """Return why the application has not recovered since the undo; None if it has."""
     window_ns = int(RECOVERY_WINDOW_S * SECOND_NS)
     problem = unready_workloads(platform)
-    if problem or now_ns - began_ns < window_ns:
+    if problem or now_ns - undo_done_ns < window_ns:
         return problem or "too few requests"
-    return health_problem(platform, max(now_ns - window_ns, began_ns), now_ns, min_rate_rps, now_ns=now_ns) or None
+    return health_problem(platform, max(now_ns - window_ns, undo_done_ns), now_ns, min_rate_rps, now_ns=now_ns) or None

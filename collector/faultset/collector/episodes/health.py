@@ -105,7 +105,7 @@ def unhealthy_requests(platform: Platform, start_ns: int, end_ns: int, rate_rps:
 
 
 def _most_frequent(failures: pd.DataFrame) -> str:
-    """Return the endpoint, status or outcome, and number of the most frequent failures."""
+    """Return the endpoint, the status or outcome, and the number of the most frequent failures."""
     kinds = Counter(
         (str(endpoint), str(outcome) if pd.isna(status) else f"status {status:.0f}")
         for endpoint, status, outcome in zip(failures["endpoint"], failures["status"], failures["outcome"], strict=True)

@@ -84,8 +84,8 @@ class EpisodeOutcome(Message):
     needs_recovery: bool = False
     exit_code: int = 0
     durations_s: dict[str, float] = field(default_factory=dict)
-    sli_fires: bool = False
-    latent_fires: bool = False
+    requests_changed: bool = False
+    target_changed: bool = False
     logs: Path | None = None
     source_failures: dict[str, str] = field(default_factory=dict)
     mitigations: tuple[MitigationResult, ...] = ()

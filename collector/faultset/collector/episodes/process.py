@@ -200,7 +200,7 @@ def _open_sender() -> Callable[[EpisodeMessage], None]:
 
 
 def _keep_for_diagnosis(working_folder: WorkingFolder, root: Path, failure: str) -> Path | None:
-    """Copy logs, journal and failure of an episode into the dataset; return the folder, or None if that fails."""
+    """Copy the logs, journal and failure of an episode into the dataset; return the folder, or None if that fails."""
     target = root / FAILED / working_folder.note.episode
     shutil.rmtree(target, ignore_errors=True)
     try:

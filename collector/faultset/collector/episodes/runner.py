@@ -99,8 +99,8 @@ class EpisodeRunner:
             void_cause=self._void_cause or OTHER_FAILURE,
             exit_code=self._exit_code,
             durations_s=self.record.durations_s,
-            sli_fires=bool(judgement and judgement.impact.is_manifest),
-            latent_fires=bool(judgement and judgement.latent_fires),
+            requests_changed=bool(judgement and judgement.impact.is_manifest),
+            target_changed=bool(judgement and judgement.target_changed),
             source_failures=self._actions.sources.failures,
             mitigations=self._actions.mitigations,
         )

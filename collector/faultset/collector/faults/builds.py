@@ -29,7 +29,7 @@ from faultset.collector.platforms.objects import is_ready
 from faultset.collector.runtime.builds import DELAYS, FAILURES, HELD_CONNECTIONS, LEAKS, WRONG_PORTS
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
-_SCALED_S = 30.0
+_SCALE_TIMEOUT_S = 30.0
 _SHARES = [*(defect.failing_share for defect in FAILURES), *(defect.waiting_share for defect in DELAYS)]
 
 
@@ -64,7 +64,7 @@ def buggy_image(platform: Platform, target: str, rng: Generator) -> Parameters:
     fault_type="Code Defect",
     targets=list_networked_services,
     check=runs_new_image,
-    intensity=f"{either(f'{slow.wait_s:g} s at {100 * slow.waiting_share:g} %' for slow in DELAYS)} of the requests",
+    intensity=f"{either(f'{slow.wait_s:g} s for {100 * slow.waiting_share:g} %' for slow in DELAYS)} of the requests",
     needs=("runtime",),
 )
 def slow_build(platform: Platform, target: str, rng: Generator) -> Parameters:
@@ -153,7 +153,7 @@ def one_bad_replica(platform: Platform, target: str, rng: Generator) -> Paramete
     platform.patch("Deployment", target, {"spec": {"replicas": replicas}})
     platform.wait(
         lambda: sum(map(is_ready, list_pods(platform, target))) >= replicas,
-        timeout_s=_SCALED_S,
+        timeout_s=_SCALE_TIMEOUT_S,
         what=f"{replicas} pods of {target}",
     )
     pod = list_pods(platform, target)[0]

@@ -46,7 +46,7 @@ _PACKETS = {
     needs=("loss",),
 )
 def network_loss(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
-    """Lose a share of the packets that the pod sends."""
+    """Drop a share of the packets that the pod sends."""
     pod, probability = get_pod_name(platform, target), draw_log_uniform(rng, *_LOSS_SHARES)
     over_time = course.as_parameters() if course else {}
     platform.impair(pod, Loss(probability=probability, **over_time))

@@ -47,7 +47,7 @@ def has_field(platform: Platform, component: str, parameters: Mapping[str, Any])
     """Return whether the custom resource still has the value from `set_field`."""
     resource = _resource_of(platform.app)
     fields = platform.get(resource.kind, resource.name)["spec"].get(component) or {}
-    return _has(fields, parameters)
+    return _is_applied(fields, parameters)
 
 
 def now_ns(platform: Platform, target: str) -> int:
@@ -68,16 +68,18 @@ def is_refused(platform: Platform, target: str, parameters: Mapping[str, Any], b
     return None
 
 
-def _has(current: Any, change: Any) -> bool:
+def _is_applied(current: Any, change: Any) -> bool:
     """Return whether a merge patch would change nothing.
 
-    >>> _has({"context": {"user": -1, "group": 5}}, {"context": {"user": -1}}), _has({"size": 1}, {"size": 2})
-    (True, False)
+    >>> _is_applied({"context": {"user": -1, "group": 5}}, {"context": {"user": -1}})
+    True
+    >>> _is_applied({"size": 1}, {"size": 2})
+    False
     """
     if not isinstance(change, Mapping):
         return current == change
     parts = cast("Mapping[str, Any]", change)
-    return isinstance(current, Mapping) and all(_has(current.get(key), value) for key, value in parts.items())
+    return isinstance(current, Mapping) and all(_is_applied(current.get(key), value) for key, value in parts.items())
 
 
 def _resource_of(app: AppSpec) -> CustomResource:
@@ -149,7 +151,7 @@ def invalid_security_context(platform: Platform, target: str, rng: Generator) ->
 
 
 def has_unknown_strategy(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the custom resource has the strategy; nothing else shows it."""
+    """Check whether the custom resource has the strategy; the fault has no other effect."""
     if not has_field(platform, target, parameters):
         return None
     return f"the custom resource asks for update strategy {parameters['statefulSetUpdateStrategy']} of {target}"

@@ -33,7 +33,7 @@ def points_to_closed_port(platform: Platform, target: str, parameters: Mapping[s
     root_cause_kind="Service",
 )
 def target_port(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Point the Service at a port on which nothing listens."""
+    """Point the Service at a port where nothing listens."""
     ports = platform.get("Service", target)["spec"]["ports"]
     taken = {port["port"] for port in ports} | {METRICS_PORT}
     wrong_port = int(rng.choice([port for port in range(9000, 10000) if port not in taken]))
@@ -124,7 +124,7 @@ def runs_but_is_not_ready(platform: Platform, target: str, parameters: Mapping[s
     check=runs_but_is_not_ready,
 )
 def failing_readiness_probe(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Replace the pod with one that has a readiness probe at a port on which nothing listens."""
+    """Replace the pod with one that has a readiness probe on a port where nothing listens."""
     probe = draw_unanswered_probe(platform, target, rng)
     patch_container(platform, target, recreate=True, readinessProbe=probe)
     return {"port": probe["httpGet"]["port"], "path": probe["httpGet"]["path"], "period_s": probe["periodSeconds"]}
@@ -146,10 +146,10 @@ def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any]
     fault_type="Misconfiguration",
     targets=list_networked_services,
     check=was_restarted,
-    intensity="killed 2 to 8 s after it is ready; probed every 2 to 5 s",
+    intensity="a probe every 2 to 5 s, from 2 to 8 s after the container is ready",
 )
 def killing_liveness_probe(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Roll out a liveness probe at a port where nothing listens, so that containers are killed again and again."""
+    """Roll out a liveness probe on a port where nothing listens, so that containers are killed again and again."""
     ready = build_readiness_probe(platform.app, platform.get("Deployment", target))
     ready_s = ready.get("readinessProbe", {}).get("initialDelaySeconds", 0)
     probe = {**draw_unanswered_probe(platform, target, rng), "initialDelaySeconds": ready_s + int(rng.integers(2, 9))}

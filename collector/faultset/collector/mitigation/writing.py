@@ -20,7 +20,7 @@ from faultset.core.reading.regular_files import read_regular
 from faultset.core.times import rfc3339
 from faultset.datasets.kubectl.commands import KubectlCommand
 from faultset.datasets.kubectl.kinds import CATEGORY_ALL, Reference, full_name, references, resource_name, type_name
-from faultset.datasets.kubectl.printing import in_columns
+from faultset.datasets.kubectl.printing import format_columns
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 LARGEST_MANIFEST_BYTES = 2**20
@@ -297,7 +297,7 @@ def list_revisions(session: KubectlSession, command: KubectlCommand) -> str:
     """List the revisions of Deployments."""
     tables = []
     for workload in _find_workloads(session, command.arguments):
-        table = in_columns(
+        table = format_columns(
             ["REVISION", "CHANGE-CAUSE"], [(revision, None) for revision in sorted(_find_revisions(session, workload))]
         )
         tables.append(f"{full_name(workload['kind'], workload['metadata']['name'])}\n{table}")

@@ -69,7 +69,7 @@ def _recreate(store: ObjectStore, workload: Object) -> None:
 
 
 _SPARE_PODS = 11
-"""Pods that fit on the node in addition to one per service; further pods stay pending."""
+"""Pods that fit on the node in addition to one per service; additional pods stay Pending."""
 _STEP_S = 0.5
 _RESTART_S = 45.0
 """Long enough for a container that was killed twice to restart."""

@@ -63,7 +63,7 @@ class LiveIncident:
         """Id that does not reveal the fault."""
         self.state: State = "waiting"
         self.problem = ""
-        """Why the incident does not count; empty if it does."""
+        """Why the incident is not scored; empty if it is."""
         spec, rng = get_fault(planned.fault), np.random.default_rng([planned.seed, 1])
         course = None if plan.schedule is None else draw_course(plan.schedule, planned.length_s, rng)
         fault = FaultRecord(
@@ -155,10 +155,10 @@ class LiveIncident:
 
     def check_recovery(self) -> bool:
         """Return whether the application is healthy again; if so, end the incident."""
-        start_ns = self.record.recover_done_ns
-        assert start_ns is not None
+        undo_done_ns = self.record.recover_done_ns
+        assert undo_done_ns is not None
         now_ns = self._clock.time_ns()
-        if find_recovery_problem(self._platform, start_ns, now_ns, self.record.plan.min_rate_rps) is not None:
+        if find_recovery_problem(self._platform, undo_done_ns, now_ns, self.record.plan.min_rate_rps) is not None:
             return False
         self.record.healthy_again_ns = now_ns
         self.record.add_evidence("recovery", self.planned.target, True, "ready, and client requests succeed")
@@ -166,7 +166,7 @@ class LiveIncident:
         return True
 
     def give_up(self, reason: str) -> None:
-        """Record in the problem and the evidence why the incident does not count."""
+        """Record in the problem and the evidence why the incident is not scored."""
         self.problem = self.problem or reason
         self.record.add_evidence("injection", self.planned.target, False, reason)
 

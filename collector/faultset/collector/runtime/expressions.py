@@ -1,4 +1,4 @@
-"""Templates of values in steps: constants, and references to the values of an operation."""
+"""Templates for values in steps: constants, and references to values of the current operation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def getter(template: Any) -> Getter:
 
     A text `$a.b` becomes the field `b` of the value `a`, or None if it does not exist. A mapping with only the keys
     `each` and `value` becomes a list: `value` is filled in once for every element of `each`, and `$item` refers to that
-    element. Other mappings and lists are filled in element by element; all other values stay.
+    element. Other mappings and lists are filled in element by element; all other values are used as they are.
     """
     match template:
         case str() if template.startswith("$"):

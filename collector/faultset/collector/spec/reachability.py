@@ -8,10 +8,10 @@ from faultset.collector.spec.steps import all_steps
 
 
 def services_reached(app: AppSpec) -> dict[str, frozenset[str]]:
-    """Return endpoint -> services and stores that its requests can reach, the entry included.
+    """Return the services and stores, including the entry, that requests to each endpoint can reach.
 
-    The stores and declared callees of a reached service are reached, too. If the entry's operations are unknown, all
-    called services count as reached.
+    The stores and declared callees of a reached service are reached, too. If an operation is unknown, everything that
+    its service calls, directly or not, counts as reached.
 
     >>> from faultset.collector.apps import load_app
     >>> sorted(services_reached(load_app("hotel"))["GET /recommendations"])

@@ -137,7 +137,8 @@ class IncidentCalibration:
     def __init__(self, group: Sequence[PlannedRecording], report: Callable[[], None] = lambda: None) -> None:
         self._group = group
         incidents = (incident for planned in group for incident in planned.recording.truth.incidents)
-        lengths_ns = [incident.fault_ns for incident in incidents if incident.fault_ns is not None]
+        durations = (incident.fault_duration_ns for incident in incidents)
+        lengths_ns = [duration_ns for duration_ns in durations if duration_ns is not None]
         self._lengths_ns = lengths_ns or [round(group[0].plan.phases.fault_s * SECOND_NS)]
         self._windows = self._alarms = 0
         self._scores: defaultdict[int, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))

@@ -160,7 +160,7 @@ class Judgement:
     first_manifest_ns: int | None
     evidence: tuple[dict[str, Any], ...]
     impact: ClientImpact
-    latent_fires: bool
+    target_changed: bool
     void_reason: str = ""
 
 
@@ -169,7 +169,7 @@ UNJUDGED = Judgement(
     first_manifest_ns=None,
     evidence=(),
     impact=ClientImpact(tests=(), is_manifest=False, first_manifest_ns=None, earlier_changes=(), is_doubtful=False),
-    latent_fires=False,
+    target_changed=False,
 )
 """Judgement of a fault without a healthy time to compare with."""
 
@@ -257,14 +257,14 @@ def judge(
     target_scores = select_scores(targets, scores)
     rule = missing_limit if limit is None else f"limit {limit:.1f}"
     rows += [latent_evidence(score, limit, rule) for score in target_scores]
-    latent_fires = limit is not None and any(score.score > limit for score in target_scores)
-    other_verdict = "latent" if latent_fires else "unknown" if limit is None else "silent"
+    target_changed = limit is not None and any(score.score > limit for score in target_scores)
+    other_verdict = "latent" if target_changed else "unknown" if limit is None else "silent"
     return Judgement(
         verdict="manifest" if impact.is_manifest else other_verdict,
         first_manifest_ns=impact.first_manifest_ns,
         evidence=tuple(rows),
         impact=impact,
-        latent_fires=latent_fires,
+        target_changed=target_changed,
     )
 
 

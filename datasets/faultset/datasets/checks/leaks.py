@@ -72,7 +72,7 @@ _NAMING_COLUMNS = ("service", "pod", "container", "kind", "name", "reason", "end
 _MARKS = ("intent", "done", "failed", "undone", "note")
 _METRIC_NAMES = (("context", ""), ("metrics", "metric"))
 _SHORTEST = 4
-_OTHERS = 8
+_MAX_OTHERS = 8
 _CONFIGURATION = ("objects", "data")
 _STATE = ("objects", "state")
 _OF_TRUTH = "a text or number from the journal or the fault's parameters"
@@ -266,7 +266,7 @@ class _Library:
             for other in sorted(self._views)
             if other != episode and faults.isdisjoint(self._labels[other].fault_names)
         ]
-        others = ([other for other in others if self._views[other].context.app == app] or others)[:_OTHERS]
+        others = ([other for other in others if self._views[other].context.app == app] or others)[:_MAX_OTHERS]
         if not others:
             return None
         count = sum(self._contains(other, column, needle) for other in others)

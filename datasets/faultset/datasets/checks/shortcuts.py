@@ -152,10 +152,10 @@ def _is_used(label: Label) -> bool:
 def _choose_lengths(recordings: Iterable[Recording[Dataset]]) -> CutLengths | None:
     """Return lengths of cuts that fit into most incidents of the recordings; None without an incident that ended."""
     lengths_s = [
-        incident.fault_ns / SECOND_NS
+        incident.fault_duration_ns / SECOND_NS
         for recording in recordings
         for incident in recording.truth.incidents
-        if incident.fault_ns is not None
+        if incident.fault_duration_ns is not None
     ]
     if not lengths_s:
         return None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def list_recording_rows(dataset: Dataset) -> list[dict[str, Any]]:
-    """Return length, chunks and incidents of each recording."""
+    """Return the length, chunks and incidents of each recording."""
     return [
         {
             "recording": recording.id,

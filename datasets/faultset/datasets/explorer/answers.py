@@ -17,7 +17,7 @@ from faultset.core.files import parquet_path
 RESULTS_FILE, ALARMS_FILE = "results.parquet", "alarms.parquet"
 _COLUMNS = ("baseline", "kind", "episode", "task", "protocol", "seed", "status", "alarm_ns", "ranking", "answer")
 _PROTOCOLS = ("detected", "oracle")
-_SHOWN_SERVICES = 3
+_MAX_SERVICES = 3
 
 
 def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
@@ -50,7 +50,7 @@ def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def _read_alarms(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return recording -> alarms of detectors; empty if the evaluation had no recordings."""
+    """Return the alarms of detectors by recording; empty if the evaluation had no recordings."""
     if not path.is_file():
         return {}
     try:
@@ -78,7 +78,7 @@ def _describe_answer(row: Mapping[str, Any]) -> dict[str, Any]:
         "protocol": row["protocol"],
         "status": row["status"],
         "alarm_ns": row["alarm_ns"],
-        "services": sorted(ranking, key=lambda name: (-ranking[name], name))[:_SHOWN_SERVICES],
+        "services": sorted(ranking, key=lambda name: (-ranking[name], name))[:_MAX_SERVICES],
         "level": cause.get("system_level"),
         "type": cause.get("fault_type"),
     }

@@ -104,7 +104,7 @@ def write_page(
 
 
 def write_incident_page(episode: Episode, out: Path, incident: Mapping[str, Any], answers: Answers) -> int:
-    """Write a page that shows one episode, without its truth, at an incident; return its size in bytes.
+    """Write a page that shows an incident in one episode, without the truth; return its size in bytes.
 
     Parameters
     ----------

@@ -179,7 +179,7 @@ class RCABenchExport(ExportLayout):
         self._rows.append({"datapack": name, "label": label})
 
     def finish(self) -> None:
-        """Write index, labels and attributes."""
+        """Write the index, labels and attributes."""
         index = [{"dataset": self._name, "datapack": row["datapack"]} for row in self._rows]
         labels = [
             {"dataset": self._name, "datapack": row["datapack"], "gt.level": "service", "gt.name": service}

@@ -142,7 +142,7 @@ class Sampling:
     traces: TraceShare = 1.0
     """Share of the ordinary traces that is kept, chosen by their ids."""
     slow_traces_s: Annotated[float, Field(gt=0)] | None = None
-    """Keep all traces of at least this duration and all with an error; None samples them like others."""
+    """Keep all traces of at least this duration and all with an error; if None, they are sampled like all others."""
     log_levels: tuple[Name, ...] = ()
     """Levels of the log lines that are kept; empty for all."""
 

@@ -99,7 +99,7 @@ class EpisodeWriter(TableFolderWriter):
     def write_truth(
         self, label: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]], journal: Path | None
     ) -> None:
-        """Write label and evidence, and copy the journal.
+        """Write the label and the evidence, and copy the journal.
 
         Missing fields become null. Times are UTC nanoseconds or aware datetimes; JSON fields may be mappings.
         """

@@ -40,8 +40,8 @@ class Incident(GroundTruth):
         return self.healthy_again_ns or self.recover_done_ns or self.recover_start_ns
 
     @property
-    def fault_ns(self) -> int | None:
-        """Length from the injection until its undo began; None if either is unknown."""
+    def fault_duration_ns(self) -> int | None:
+        """Duration from the injection until its undo began; None if either is unknown."""
         if self.inject_start_ns is None or self.recover_start_ns is None:
             return None
         return self.recover_start_ns - self.inject_start_ns
@@ -70,7 +70,7 @@ def chunk_truth(recording_path: Path, chunk: Chunk) -> dict[str, list[dict[str, 
 
 
 def replace_truth(recording_path: Path, chunk: Chunk, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a truth table of a chunk again, in a copy of the recording that no version lists yet."""
+    """Replace a truth table of a chunk, in a copy of the recording that no version lists yet."""
     path, json_fields = recording_path / chunk.folder / table_file(table), TRUTH_JSON_FIELDS.get(table, ())
     title = f"chunk {chunk.number} of recording {chunk.recording}"
     schema = CHUNK_TRUTH_TABLES[table]
@@ -78,7 +78,7 @@ def replace_truth(recording_path: Path, chunk: Chunk, table: str, rows: Iterable
 
 
 def read_incidents(recording_path: Path, chunks: Iterable[Chunk]) -> tuple[Incident, ...]:
-    """Return the incidents of a recording in order of injection; the last row of each incident counts."""
+    """Return the incidents of a recording in order of their start; if an incident has several rows, use the last."""
     origin = f"incidents of {recording_path}"
     rows = {row["incident"]: row for row in read_truth_rows(recording_path, chunks, "incidents")}
     incidents = (Incident.from_row(row, origin=origin) for row in rows.values())

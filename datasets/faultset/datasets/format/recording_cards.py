@@ -22,7 +22,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class FalseAlarms:
-    """False alarms of the tests behind the verdicts, in healthy windows of recordings with equal settings."""
+    """False alarms of the tests behind the verdicts, in healthy windows of recordings with the same settings."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 

@@ -257,7 +257,7 @@ class RecordingWriter:
             Missing tables are written empty.
         truth
             Rows of incidents, evidence, decoys, load and voids (`CHUNK_TRUTH_TABLES`), with times as integers; missing
-            fields become null. An incident may be in several chunks; its last row counts.
+            fields become null. An incident may be in several chunks; its last row is used.
         journal
             Lines of the journal since the last chunk.
 

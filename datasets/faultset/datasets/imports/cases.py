@@ -91,7 +91,7 @@ def _import_episode(
 
 
 def _summarize(case: Case, writer: EpisodeWriter, context: EpisodeContext) -> EpisodeSummary:
-    """Read context and truth back, because foreign names may break the rules of our format."""
+    """Return the summary of an episode; raise DataError if its files, which have foreign names, break our format."""
     folder = writer.folder
     try:
         summary = summarize_episode(folder, writer.rows)

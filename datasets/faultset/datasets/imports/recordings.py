@@ -151,8 +151,8 @@ def _incidents_in(chunk: ForeignChunk, incidents: Iterable[Mapping[str, Any]]) -
     for row in incidents:
         start_ns, end_ns = row["inject_start"], row["recover_start"]
         if chunk.start_ns <= start_ns < chunk.end_ns:
-            lasts = end_ns is not None and end_ns > chunk.end_ns
-            yield {**row, "recover_start": None if lasts else end_ns}
+            outlasts = end_ns is not None and end_ns > chunk.end_ns
+            yield {**row, "recover_start": None if outlasts else end_ns}
         elif end_ns is not None and chunk.start_ns < end_ns <= chunk.end_ns:
             yield dict(row)
 

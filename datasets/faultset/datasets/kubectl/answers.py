@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from faultset.core.suggestions import suggest
-from faultset.datasets.kubectl.printing import in_columns
+from faultset.datasets.kubectl.printing import format_columns
 
 AnswerStatus = Literal["ok", "empty", "absent", "not_recorded", "refused", "invalid"]
 """Kind of an answer.
@@ -94,13 +94,15 @@ def format_folded_table(header: Sequence[str], rows: Iterable[Sequence[object]],
     """
     cells = [[_fold(value) for value in row] for row in rows]
     if not repeats_once or len(cells) < _MIN_REPEATS:
-        return in_columns(header, cells)
+        return format_columns(header, cells)
     constant = [len(set(column)) == 1 for column in zip(*cells, strict=True)]
     if not any(constant) or all(constant):
-        return in_columns(header, cells)
+        return format_columns(header, cells)
     shared = ", ".join(f"{name} = {cell}" for name, cell, same in zip(header, cells[0], constant, strict=True) if same)
     varying = [column for column, same in enumerate(constant) if not same]
-    table = in_columns([header[column] for column in varying], [[row[column] for column in varying] for row in cells])
+    table = format_columns(
+        [header[column] for column in varying], [[row[column] for column in varying] for row in cells]
+    )
     return f"# in all rows: {shared}\n{table}"
 
 

@@ -43,7 +43,7 @@ _IGNORED_REDIRECTIONS = (
 
 
 def tokens(line: str) -> list[Token]:
-    """Split a line into words and operators; quotes and backslashes work like in a shell.
+    """Split a line into words and operators; quotes and backslashes work as in a shell.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def split_line(line: str) -> list[str]:
 
 
 def split_pipeline(text: str) -> list[list[str]]:
-    """Split a line into the words of a command and of each filter behind a pipe.
+    """Split a line into the words of a command and of each filter after a pipe.
 
     Raises
     ------
@@ -137,7 +137,7 @@ class KubectlCommand:
     flags
         Long name to value; True for a switch.
     has_filters
-        Whether filters follow, so that the answer must have all lines.
+        Whether filters follow; if so, the output must not be truncated.
     """
 
     verb: str
@@ -257,7 +257,7 @@ def _spellings(flags: Iterable[VerbFlag]) -> Mapping[str, VerbFlag]:
 
 def _needs_shell(text: str) -> ShellSyntaxError:
     return ShellSyntaxError(
-        f"{text[:60]!r} needs a shell, and there is none; give one command at a time and quote data"
+        f"{text[:60]!r} needs a shell, and there is none; give one command at a time and quote special characters"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from faultset.datasets.kubectl.answers import UNRECORDED
 from faultset.datasets.kubectl.documents import text_of, yaml_text
 from faultset.datasets.kubectl.object_tables import Object, endpoint_texts, is_terminating, pairs
-from faultset.datasets.kubectl.printing import field_line, in_columns
+from faultset.datasets.kubectl.printing import field_line, format_columns
 
 
 def description(body: Object, *, age: str | None = None) -> list[str]:
@@ -52,7 +52,7 @@ def _pod(pod: Object) -> list[str]:
             lines += _container_status(statuses[container["name"]])
     lines += _volumes(spec)
     conditions = [(condition["type"], condition["status"]) for condition in status.get("conditions") or []]
-    return [*lines, "Conditions:", *_indent(in_columns(["Type", "Status"], conditions), "  ")]
+    return [*lines, "Conditions:", *_indent(format_columns(["Type", "Status"], conditions), "  ")]
 
 
 def _container_status(status: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from faultset.datasets.kubectl.commands import CommandError
 from faultset.datasets.kubectl.kinds import full_name
-from faultset.datasets.kubectl.printing import in_columns
+from faultset.datasets.kubectl.printing import format_columns
 
 _PIECE = re.compile(r"\{([^{}]*)\}|([^{}]+)")
 _STEP = re.compile(
@@ -231,4 +231,4 @@ def _custom_columns(objects: Sequence[Mapping[str, Any]], template: str, unknown
         [",".join(map(text_of, select(body, path.strip("{}")))) or unknown for _, _, path in columns]
         for body in objects
     ]
-    return in_columns([name for name, _, _ in columns], rows)
+    return format_columns([name for name, _, _ in columns], rows)

@@ -1,4 +1,4 @@
-"""Filters behind a pipe: grep, head, tail, wc, sort, uniq and awk's print, on lines in memory.
+"""Filters after a pipe: grep, head, tail, wc, sort, uniq and awk's print, on lines in memory.
 
 RE2 matches regular expressions in linear time, so no pattern can hang.
 """

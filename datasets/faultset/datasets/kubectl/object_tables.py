@@ -7,7 +7,7 @@ from typing import Any
 
 from faultset.datasets.kubectl.answers import UNRECORDED
 from faultset.datasets.kubectl.kinds import type_name
-from faultset.datasets.kubectl.printing import in_columns
+from faultset.datasets.kubectl.printing import format_columns
 
 Object = dict[str, Any]
 """A Kubernetes object as a plain dict: apiVersion, kind, metadata, spec, status, data."""
@@ -51,7 +51,7 @@ def object_tables(
             [prefix + str(row[name]) if name == "NAME" else row.get(name, unknown) for name in names] for row in objects
         ]
         if cells:
-            tables.append(in_columns(names if header else (), cells))
+            tables.append(format_columns(names if header else (), cells))
     return "\n\n".join(tables)
 
 

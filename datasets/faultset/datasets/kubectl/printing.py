@@ -14,13 +14,13 @@ _MIN_WIDTH = 6
 _END_OF_LINE = re.compile(r"[\f\n\r]")
 
 
-def in_columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return rows below a header, which may be empty.
+def format_columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Format rows as a table with a header, which may be empty.
 
     A column is as wide as its widest cell plus three spaces, and at least six characters. Only the first line of a cell
     is printed.
 
-    >>> in_columns(["NAME", "READY"], [["geo", "1/1"]])
+    >>> format_columns(["NAME", "READY"], [["geo", "1/1"]])
     'NAME   READY\\ngeo    1/1'
     """
     lines = [list(header)] if header else []
@@ -128,7 +128,10 @@ def event_lines(events: Sequence[Event], now_ns: int) -> list[str]:
     if not events:
         return [field_line("Events", "<none>")]
     rows = [(event["type"], event["reason"], _last_seen(event, now_ns), event["message"]) for event in events]
-    return ["Events:", *(f"  {line}" for line in in_columns(["Type", "Reason", "Age", "Message"], rows).split("\n"))]
+    return [
+        "Events:",
+        *(f"  {line}" for line in format_columns(["Type", "Reason", "Age", "Message"], rows).split("\n")),
+    ]
 
 
 def _last_seen(event: Event, now_ns: int) -> str:

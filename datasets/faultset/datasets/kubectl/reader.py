@@ -51,7 +51,7 @@ from faultset.datasets.kubectl.printing import (
     event_cells,
     event_lines,
     field_line,
-    in_columns,
+    format_columns,
     memory_text,
     stamp,
 )
@@ -280,7 +280,7 @@ def _events(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
     header, rows = list(COLUMNS), [event_cells(event, state.now_ns) for event in events]
     if "--all-namespaces" in command.flags:
         header, rows = ["NAMESPACE", *header], [[state.namespace, *row] for row in rows]
-    return answer_ok(in_columns(() if "--no-headers" in command.flags else header, rows))
+    return answer_ok(format_columns(() if "--no-headers" in command.flags else header, rows))
 
 
 def _logs(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
@@ -351,7 +351,7 @@ def _lines_of_pod(state: ClusterState, command: KubectlCommand, pod: str) -> lis
 
 
 def _window(state: ClusterState, pod: str, *, previous: bool) -> tuple[int, int]:
-    """Return start and end of the current run of a pod's containers, or of the previous run."""
+    """Return the start and end of the current run of a pod's containers, or of the previous run."""
     restarts, starts_ns = state.runs(pod)
     end_ns = state.now_ns + 1
     if not previous:
@@ -398,7 +398,7 @@ def _top(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
         for usage in usages
     ]
     header = ["POD", "NAME"] if by_container else ["NAME"]
-    return answer_ok(in_columns(() if "--no-headers" in command.flags else [*header, *USAGE_COLUMNS], rows))
+    return answer_ok(format_columns(() if "--no-headers" in command.flags else [*header, *USAGE_COLUMNS], rows))
 
 
 def _usage_by_pod(usages: Sequence[Usage]) -> list[Usage]:
@@ -418,7 +418,7 @@ def _api_resources(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
         if kind.kind in (*state.kinds, "Event")
     ]
     note = "\n# recorded kinds only" if state.is_partial else ""
-    return answer_ok(in_columns(["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"], rows) + note)
+    return answer_ok(format_columns(["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"], rows) + note)
 
 
 def _config(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
@@ -427,7 +427,7 @@ def _config(state: ClusterState, command: KubectlCommand) -> ToolAnswer:
         return answer_ok(name)
     if words == ["get-contexts"]:
         row = ("*", name, name, "observer", state.namespace)
-        return answer_ok(in_columns(["CURRENT", "NAME", "CLUSTER", "AUTHINFO", "NAMESPACE"], [row]))
+        return answer_ok(format_columns(["CURRENT", "NAME", "CLUSTER", "AUTHINFO", "NAMESPACE"], [row]))
     if words == ["view"]:
         return answer_ok(
             f"apiVersion: v1\nkind: Config\ncontexts:\n- context:\n    cluster: {name}\n"

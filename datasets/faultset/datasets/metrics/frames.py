@@ -70,7 +70,7 @@ def wide_frame(
     catalogue = catalogue or builtin_catalogue()
     series = split_series(metrics)
     cells = _assign_cells(series, start_ns, step_ns, steps)
-    kinds = series.words["kind"]
+    kinds = series.identity["kind"]
     columns: dict[Key, Array] = {}
     if "gauge" in kinds:
         columns |= _compute_levels(series, cells, catalogue)
@@ -104,7 +104,7 @@ def _compute_levels(series: Series, cells: _Cells, catalogue: Catalogue) -> dict
         if len(rows) == 1:
             columns[key] = levels[rows[0]]
             continue
-        row = catalogue.find(series.words["metric"][rows[0]] or "")
+        row = catalogue.find(series.identity["metric"][rows[0]] or "")
         columns[key] = _combine(levels[rows], filled[rows], row.combine if row else "mean")
     return columns
 
@@ -126,7 +126,7 @@ def _compute_histograms(series: Series, rates: Array) -> dict[Key, Array]:
         if (service, f"{family}_sum") in sums:
             total = sums[service, f"{family}_sum"]
             columns[service, f"{family}_mean"] = _divide_sums(series, rates, filled, total, rows)
-        failed = [_is_error(series.words["labels"][row]) for row in rows]
+        failed = [_is_error(series.identity["labels"][row]) for row in rows]
         if any(verdict is not None for verdict in failed):
             errors = [row for row, verdict in zip(rows, failed, strict=True) if verdict]
             zero_or_nan = np.where(np.isnan(rate), np.nan, 0.0)
@@ -136,7 +136,7 @@ def _compute_histograms(series: Series, rates: Array) -> dict[Key, Array]:
 
 def _divide_sums(series: Series, rates: Array, filled: Array, sums: list[int], counts: list[int]) -> Array:
     """Divide the sum of observations by their count."""
-    labels = [series.words[name] for name in ("pod", "container", "labels")]
+    labels = [series.identity[name] for name in ("pod", "container", "labels")]
     count_of = {tuple(words[row] for words in labels): row for row in counts}
     pairs = [(row, count_of.get(tuple(words[row] for words in labels))) for row in sums]
     both = np.array([pair for pair in pairs if pair[1] is not None], dtype=np.intp).reshape(-1, 2).T
@@ -195,14 +195,14 @@ def _fill_gaps(rows: Array, side: Literal["last", "next"]) -> Array:
 def _group_series(series: Series, kind: str, catalogue: Catalogue | None = None) -> dict[Key, list[int]]:
     """Return the series of a kind for each column."""
     members: dict[Key, list[int]] = {}
-    words = series.words
-    for number, kind_of_series in enumerate(words["kind"]):
-        service, metric = words["service"][number], words["metric"][number]
+    identity = series.identity
+    for number, kind_of_series in enumerate(identity["kind"]):
+        service, metric = identity["service"][number], identity["metric"][number]
         if kind_of_series == kind and service is not None and metric is not None:
             if catalogue and not catalogue.stored_roles(metric):
                 continue
             row = catalogue.find(metric) if catalogue else None
-            column = _name_column(metric, row.keep_label, words["labels"][number]) if row else metric
+            column = _name_column(metric, row.keep_label, identity["labels"][number]) if row else metric
             members.setdefault((service, column), []).append(number)
     return members
 

@@ -24,7 +24,7 @@ class Series:
     """Position of the first sample of each series."""
     times_ns: Array
     values: Array
-    words: dict[str, list[str | None]]
+    identity: dict[str, list[str | None]]
     """Metric, service, pod, container, labels and kind (one of `CUMULATIVE` or gauge) of each series."""
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ def split_series(metrics: pa.Table) -> Series:
     starts = np.flatnonzero(change)
     heads = {name: [words[name][code] for code in codes[name][starts]] for name in words}
     heads["kind"] = [kind if kind in CUMULATIVE else "gauge" for kind in heads["kind"]]
-    return Series(starts=starts, times_ns=times, values=_clean_values(values, starts, heads["kind"]), words=heads)
+    return Series(starts=starts, times_ns=times, values=_clean_values(values, starts, heads["kind"]), identity=heads)
 
 
 def _clean_values(values: Array, starts: Array, kinds: list[str | None]) -> Array:
@@ -95,9 +95,9 @@ def increases(series: Series) -> tuple[Array, Array]:
 def _find_births(series: Series) -> Iterator[tuple[int, int]]:
     """Yield each series that appears later than another one of its family, with the time of the scrape before it."""
     families: dict[tuple[str | None, ...], list[int]] = {}
-    words = series.words
-    for number, family in enumerate(zip(words["metric"], words["pod"], words["container"], strict=True)):
-        if words["kind"][number] in CUMULATIVE:
+    identity = series.identity
+    for number, family in enumerate(zip(identity["metric"], identity["pod"], identity["container"], strict=True)):
+        if identity["kind"][number] in CUMULATIVE:
             families.setdefault(family, []).append(number)
     ends = series.starts + series.lengths
     for members in families.values():

@@ -109,7 +109,7 @@ class Recording(Generic[Opened]):
         return self.truth.frame("load")
 
     def voids(self) -> pd.DataFrame:
-        """Return the stretches that do not count: `start`, `end`, `reason`, `detail`."""
+        """Return the stretches that are not scored: `start`, `end`, `reason`, `detail`."""
         return self.truth.frame("voids")
 
     def evidence(self) -> pd.DataFrame:

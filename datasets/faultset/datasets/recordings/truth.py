@@ -42,7 +42,7 @@ class RecordingTruth:
         return read_incidents(self._path, self._chunks)
 
     def bounds(self, incident: Incident) -> tuple[int, int]:
-        """Return start and end of an incident; without an end, it lasts until its segment ends."""
+        """Return the start and end of an incident; without an end, it lasts until its segment ends."""
         start_ns = incident.start_ns
         segment_end_ns = next(
             (segment.end_ns for segment in self._segments if start_ns < segment.end_ns), self._segments[-1].end_ns
@@ -52,7 +52,7 @@ class RecordingTruth:
 
     @cached_property
     def void_stretches(self) -> tuple[Stretch, ...]:
-        """Stretches that do not count, for instance because the host was disturbed or nothing is labelled."""
+        """Stretches that are not scored, for instance because the host was disturbed or nothing is labelled."""
         rows = self.rows("voids")
         return tuple(Stretch(self._path.name, row["start"], row["end"]) for row in rows)
 
@@ -64,7 +64,7 @@ class RecordingTruth:
         return tuple(remove_intervals(self._segments, [*incidents, *voids]))
 
     def _unhealthy_bounds(self, incident: Incident) -> tuple[int, int]:
-        """Return the time of the first change of an injection, and the end of its incident."""
+        """Return the bounds of an incident, from the start of its injection if that is earlier."""
         start_ns, end_ns = self.bounds(incident)
         return min(start_ns, incident.inject_start_ns or start_ns), end_ns
 

@@ -173,7 +173,7 @@ class RecordingView:
         Parameters
         ----------
         step_s
-            Length of a step in seconds, or a text such as "10s".
+            Length of a step in seconds, or text such as "10s".
         tables
             Tables to read.
         start, end
@@ -231,7 +231,7 @@ class RecordingView:
         start, end
             Half-open window, by default the whole recording; the grid starts with it.
         step_s
-            Length of a step in seconds, or a text such as "1s" or "500ms".
+            Length of a step in seconds, or text such as "1s" or "500ms".
         roles
             Only columns with these roles (`faultset.datasets.metrics.roles.ROLES`).
 

@@ -57,8 +57,8 @@ def publish_dataset(
     root
         Dataset folder.
     url
-        Target: a folder, or any URL that fsspec can write to, for instance `s3://bucket/data`. Existing versions stay
-        and share their common episodes.
+        Target: a folder, or any URL that fsspec can write to, for instance `s3://bucket/data`. Existing versions are
+        kept; an episode that several versions contain is stored once.
     version
         Name of the version; the newest by default.
     threads

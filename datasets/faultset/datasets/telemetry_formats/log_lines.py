@@ -200,7 +200,7 @@ _MAX_LINES = 1_000
 
 @dataclass(kw_only=True)
 class _Record:
-    begin_ns: int
+    start_ns: int
     latest_ns: int
     lines: list[str] = field(default_factory=list)
     in_traceback: bool = False
@@ -270,15 +270,15 @@ class RecordJoiner:
         if record is not None:
             if record.append(time_ns, text):
                 return
-            yield record.begin_ns, record.text
+            yield record.start_ns, record.text
         self._records[stream] = _Record(
-            begin_ns=time_ns, latest_ns=time_ns, lines=[text], in_traceback=text.startswith(_TRACEBACK)
+            start_ns=time_ns, latest_ns=time_ns, lines=[text], in_traceback=text.startswith(_TRACEBACK)
         )
 
     def finish(self) -> Iterator[tuple[int, str]]:
         """Yield the last record of each stream; partial lines without an end are dropped."""
         for record in self._records.values():
-            yield record.begin_ns, record.text
+            yield record.start_ns, record.text
 
 
 def _is_continuation(line: str) -> bool:

@@ -224,7 +224,7 @@ class VisibleTables:
         return visible
 
     def log_patterns(self) -> pa.Table:
-        """Return service, level, pattern and time of the log lines up to now."""
+        """Return the service, level, pattern and time of the log lines up to now."""
         rows, times = self._whole.table("logs")
         last = int(np.searchsorted(times, self.clock.now_ns))
         lines = rows.select(["service", "level"]).append_column("pattern", self._whole.log_patterns)

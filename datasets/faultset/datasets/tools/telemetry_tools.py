@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
 _LONGEST_LINE = 1000
-_PATTERNS = 40
+_MAX_PATTERNS = 40
 
 
 class LogTools:
@@ -109,7 +109,7 @@ def _format_patterns(lines: pa.Table, recording: VisibleTables) -> str:
     counts["before"] = (counts["count_all"] - counts["later_sum"]) / before_min
     counts["after"] = counts["later_sum"] / after_min if after_min else 0.0
     counts["change"] = (counts["after"] - counts["before"]).abs()
-    counts = counts.sort_values("change", ascending=False, kind="stable").head(_PATTERNS)
+    counts = counts.sort_values("change", ascending=False, kind="stable").head(_MAX_PATTERNS)
     rows = [
         (f"{before:.1f}", f"{after:.1f}", *(word if isinstance(word, str) else "-" for word in words))
         for before, after, *words in zip(counts["before"], counts["after"], *(counts[key] for key in keys), strict=True)

@@ -137,7 +137,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         return replace(answer, text=f"{_shorten(answer)}\n[{rfc3339(self.clock.now_ns)}]")
 
     def schemas(self) -> list[dict[str, Any]]:
-        """Return name, description and parameters (JSON Schema) of each tool."""
+        """Return the name, description and parameters (JSON Schema) of each tool."""
         return [
             {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
             for tool in self.tools.values()

@@ -149,7 +149,7 @@ class FeatureColumns:
         Parameters
         ----------
         step_s
-            Length of a step in seconds, or a text such as "5s".
+            Length of a step in seconds, or text such as "5s".
         modalities
             Telemetry to read: "metrics", "logs", "traces".
         roles
@@ -187,7 +187,7 @@ class FeatureColumns:
             Training episodes, read one at a time. Features that occur only in test episodes get no column, but lines
             with unknown templates are counted together for each service.
         step_s
-            Length of a step in seconds, or a text such as "5s".
+            Length of a step in seconds, or text such as "5s".
         modalities
             Telemetry to read: "metrics", "logs", "traces".
         roles

@@ -91,7 +91,7 @@ class AIOpsLabEnvironment:
 
     @property
     def apis(self) -> dict[str, str]:
-        """Return action -> description."""
+        """Return the description of each action."""
         return {
             "get_logs": "get_logs(namespace: str, service: str): the log lines of a service.",
             "get_metrics": "get_metrics(namespace: str, duration: int = 5): export the metrics of the last minutes.",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ROUNDING_S = 300
 """Users round times to five minutes."""
-NOTICED_NS = 60 * SECOND_NS
+NEARBY_NS = 60 * SECOND_NS
 """Users complain about requests within this time before and after the alarm."""
 FAILED_SHARE = 0.05
 SLOWER, SLOWER_NS = 1.5, 25_000_000
@@ -43,7 +43,7 @@ def _describe_symptom(view: EpisodeView, alarm_ns: int) -> str:
     table = view.table("requests", ["scheduled", "endpoint", "latency_ns", "outcome"])
     requests = table.set_column(0, "scheduled", pc.cast(table["scheduled"], "int64")).to_pandas()
     requests["failed"] = requests["outcome"] != "ok"
-    near = requests["scheduled"].between(alarm_ns - NOTICED_NS, alarm_ns + NOTICED_NS, inclusive="left")
+    near = requests["scheduled"].between(alarm_ns - NEARBY_NS, alarm_ns + NEARBY_NS, inclusive="left")
     recent = _summarise(requests[near])
     healthy = _summarise(requests[requests["scheduled"] < view.context.reference_end_ns]).reindex(recent.index)
     failures = (recent["failed"] - healthy["failed"]).dropna()
@@ -55,5 +55,5 @@ def _describe_symptom(view: EpisodeView, alarm_ns: int) -> str:
 
 
 def _summarise(requests: pd.DataFrame) -> pd.DataFrame:
-    """Return share of failed requests and mean latency by endpoint."""
+    """Return the share of failed requests and the mean latency by endpoint."""
     return requests.groupby(requests["endpoint"].astype(str))[["failed", "latency_ns"]].mean()

@@ -31,7 +31,7 @@ class ToolHost(Protocol):
 
     @property
     def schemas(self) -> Sequence[Mapping[str, Any]]:
-        """Return name, description and parameters (JSON Schema) of each tool."""
+        """Return the name, description and parameters (JSON Schema) of each tool."""
         ...
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolReply:

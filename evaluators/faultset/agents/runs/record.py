@@ -225,7 +225,7 @@ def read_runs(folder: Path | str) -> list[AgentRun]:
 
 
 def read_truths(folder: Path | str) -> dict[str, RunTruth]:
-    """Return run -> label and result of its source; see `read_runs`."""
+    """Return the label and the result that the source recorded for each run; see `read_runs`."""
     path = Path(folder)
     if (path / RUNS_FILE).is_file() and not (path / TRUTH_FILE).exists():
         raise DataError(

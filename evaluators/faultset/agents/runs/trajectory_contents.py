@@ -69,7 +69,7 @@ CHANGES = frozenset({
     "replace", "rollout", "run", "scale", "set", "taint", "uncordon", "wait",
 })  # fmt: skip
 """kubectl verbs that change a system, act inside it, or wait for it."""
-_READING = frozenset({("rollout", "history"), ("rollout", "status")})
+_READ_ONLY = frozenset({("rollout", "history"), ("rollout", "status")})
 _SEPARATORS = frozenset({"&&", ";", "||"})
 _MAX_COMMANDS = 5000
 
@@ -100,7 +100,7 @@ class RecordedCommand:
         while rest and rest[0].startswith("-"):
             del rest[: 2 if rest[0] in ("-n", "--namespace", "--context", "--kubeconfig") else 1]
         verb = tuple(rest[:2])
-        return self.words[:1] == ("sleep",) or (bool(verb) and verb[0] in CHANGES and verb not in _READING)
+        return self.words[:1] == ("sleep",) or (bool(verb) and verb[0] in CHANGES and verb not in _READ_ONLY)
 
 
 def recorded_commands(trajectory: Trajectory, namespace: str | None = None) -> list[RecordedCommand]:

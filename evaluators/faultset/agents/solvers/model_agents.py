@@ -164,7 +164,7 @@ _CONTROLS = {"random-agent": controls.random_agent, "scripted": controls.scripte
 
 
 def agent_records() -> list[dict[str, Any]]:
-    """Return name, kind, whether a model is needed, and title of each solver."""
+    """Return the name, the kind, whether a model is needed, and the title of each solver."""
     return [
         {"name": name, "kind": kind, "model": model, "title": (inspect.getdoc(solver) or "").partition("\n")[0]}
         for kind, model, solvers in (("agent", "needed", _AGENTS), ("control", "none", _CONTROLS))

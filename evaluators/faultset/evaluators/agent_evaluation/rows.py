@@ -77,7 +77,7 @@ def list_questions(
 
 
 def find_alarms(rows: Iterable[ResultRow], detector_of: Callable[[str], str | None]) -> dict[str, int | None]:
-    """Return episode -> alarm: the alarm passed to baselines, or the alarm of the episode's detector."""
+    """Return the alarm of each episode: the alarm passed to baselines, or that of the episode's detector."""
     alarms: dict[str, int | None] = {}
     for row in rows:
         if row.protocol == "detected" and row.alarm_source is not None:

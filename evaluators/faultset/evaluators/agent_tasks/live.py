@@ -1,4 +1,4 @@
-"""The repair of a live fault as an Inspect task; `faultset mitigate` runs, judges and undoes the episode.
+"""The repair of a live fault as an Inspect task; `faultset mitigate` runs and judges the episode, and undoes the fault.
 
 Each sample starts the command in its own process and offers its tools to the agent over a Unix socket.
 """

@@ -52,7 +52,7 @@ def _open(folder: str, version: str) -> Dataset:
     return open_dataset(folder, version)
 
 
-LOCALIZATION = ("ac1", "ac3", "ac5", "mrr")
+_SHOWN_METRICS = ("ac1", "ac3", "ac5", "mrr")
 CORRECT = "correct"
 
 
@@ -84,7 +84,7 @@ def score_report(question: AskedQuestion, report: Mapping[str, Any], truth: Trut
         return None
     if row.task == "localization":
         case = ScoredCase(rows=(row,))
-        return {metric.name: case.value(metric) for metric in LOCALIZATION_METRICS if metric.name in LOCALIZATION}
+        return {metric.name: case.value(metric) for metric in LOCALIZATION_METRICS if metric.name in _SHOWN_METRICS}
     return {CORRECT: score_correctness(row)}
 
 
@@ -236,7 +236,7 @@ def _choose_truths(
 def _compute_alarms(
     dataset: Dataset, detectors: Mapping[str, str], split: str | None, cuts: CutEpisodes | None
 ) -> Mapping[str, int | None]:
-    """Return episode -> alarm; in recordings, detectors run online."""
+    """Return the alarm of each episode; in recordings, detectors run online."""
     names = sorted({*detectors.values()})
     if cuts is not None:
         online = evaluate(cuts.origin, names, tasks=("detection",), split=split).recordings

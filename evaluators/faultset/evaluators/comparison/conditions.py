@@ -72,7 +72,7 @@ def find_violations(
     Parameters
     ----------
     significance
-        Consider only differences with a smaller p, corrected by Holm over the methods of a table. Only the first metric
+        Consider only differences with a smaller p, Holm-corrected over the methods of a table. Only the first metric
         of a table is tested.
 
     Raises

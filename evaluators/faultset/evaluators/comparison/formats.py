@@ -54,7 +54,7 @@ def markdown(comparison: Comparison) -> str:
         "- Differences are new minus old, over the episodes that the method answered in both runs. Faults that clients "
         "did not notice are left out.",
         "- Brackets are 95 % intervals over clusters (application, fault, target).",
-        "- p is from a paired test that flips the signs of whole clusters, corrected by Holm over the methods of a "
+        "- p is from a paired test that flips the signs of whole clusters, Holm-corrected over the methods of a "
         "table. It needs six clusters. McNemar's exact test is added if every problem occurs once and no answer is "
         "partly right.",
         "- Same answers: episodes in which all seeds answered exactly as before.",
@@ -69,7 +69,7 @@ def remarks(comparison: Comparison) -> list[str]:
     sentences = [f"compared on {count_text(comparison.episodes, 'episode')} present in both runs"]
     if old.digest and new.digest and old.digest != new.digest:
         sentences.append(
-            "the runs scored different versions of the data; episodes with equal labels are compared, but their "
+            "the runs scored different versions of the data; episodes with the same labels are compared, but their "
             "telemetry may differ"
         )
     for title, names in (
@@ -108,7 +108,7 @@ def difference(estimate: Estimate) -> TextCell:
 
 
 def render_table(table: PairedTable, entries: Iterable[PairedEntry], comparison: Comparison) -> TextTable:
-    """Return methods of a table as text; the terminal shows only the first columns."""
+    """Return the methods of a table as text; the terminal shows only the first columns."""
     first, *others = table.measures
     columns = [
         TextColumn(title="method"),
@@ -116,9 +116,7 @@ def render_table(table: PairedTable, entries: Iterable[PairedEntry], comparison:
         TextColumn(title="better", justify="right", meaning="episodes with a better score"),
         TextColumn(title="worse", justify="right", meaning="episodes with a worse score"),
         TextColumn(title="CPU", justify="right"),
-        TextColumn(
-            title="after Holm", justify="right", meaning="p of the paired test over clusters, corrected by Holm"
-        ),
+        TextColumn(title="after Holm", justify="right", meaning="Holm-corrected p of the paired test over clusters"),
         *(TextColumn(title=f"{measure.title}: difference", meaning=measure.meaning) for measure in others),
         TextColumn(title="McNemar", meaning="p of the exact test if no problem is repeated, not corrected"),
         TextColumn(title="episodes"),

@@ -97,7 +97,7 @@ def compare_systems(
 
 
 def _find_headline_tables(evaluations: Mapping[str, Sequence[ResultRow]], task: str, protocol: str) -> dict[str, Table]:
-    """Return name -> headline table of each application of each evaluation."""
+    """Return the headline table of each application of each evaluation by name."""
     tables: dict[str, Table] = {}
     for name, rows in evaluations.items():
         board = build_leaderboard([row for row in rows if row.task == task])

@@ -1,4 +1,4 @@
-"""The answers of a panel in the format of the explorer's lanes."""
+"""The answers of an analysis in the format of the explorer's lanes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 from faultset.evaluators.diagnosis.records import GIVEN, IncidentAnalysis
 
-_SHOWN_SERVICES = 3
+_MAX_SERVICES = 3
 
 
 def answer_lanes(analysis: IncidentAnalysis) -> list[dict[str, Any]]:
-    """Return the answers of detectors, panel and control as `faultset.datasets.explorer.answers` does."""
+    """Return the answers of all methods of an analysis in the format of `faultset.datasets.explorer.answers`."""
     protocol = "given" if analysis.moment_from == GIVEN else "detected"
     lanes = [
         _build_lane("detection", alarm.detector, "detector", "detected", alarm.status) | {"alarm_ns": alarm.time_ns}
@@ -18,7 +18,7 @@ def answer_lanes(analysis: IncidentAnalysis) -> list[dict[str, Any]]:
     ]
     for answer in (*analysis.answers, analysis.control):
         lane = _build_lane("localization", answer.method, answer.kind, protocol, answer.status)
-        lanes.append(lane | {"services": list(answer.scores)[:_SHOWN_SERVICES]})
+        lanes.append(lane | {"services": list(answer.scores)[:_MAX_SERVICES]})
     return lanes
 
 

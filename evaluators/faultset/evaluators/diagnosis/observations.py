@@ -32,7 +32,7 @@ MAX_OBSERVATIONS = 4
 MIN_SIGMAS = 3.0
 MINOR = frozenset({"threads", "descriptors"})
 """Roles that are shown after all others, since they jump in whole numbers."""
-LASTING = 3
+LASTING_STEPS = 3
 """Number of steps for which a metric must deviate."""
 MIN_STRENGTH = 1.0
 """Smallest reported strength of counts, in powers of ten."""
@@ -87,7 +87,7 @@ def observe_metrics(view: EpisodeView, moment_ns: int, services: Sequence[str]) 
     z = deviations(windows.values, mean, scale, never_absent)
     usual = np.abs(deviations(windows.reference, mean, scale, np.zeros(windows.reference.shape, dtype=bool)))
     highest = usual.max(axis=0)
-    lasting = np.where(recent[:, None], sustained(z, min(LASTING, len(z))), 0.0)
+    lasting = np.where(recent[:, None], sustained(z, min(LASTING_STEPS, len(z))), 0.0)
     stopped = _observe_stopped_metrics(view, windows, services)
     silent = {item.service for item in stopped}
     best: dict[tuple[str, str], tuple[float, int]] = {}
@@ -110,7 +110,7 @@ def _describe_metric(
 ) -> Observation:
     """Describe how a series left its healthy range: the run of steps with the largest deviation."""
     service, metric = windows.series[column]
-    lasting = sustained(z[:, None], min(LASTING, len(z)))[:, 0]
+    lasting = sustained(z[:, None], min(LASTING_STEPS, len(z)))[:, 0]
     peak = int(lasting.argmax())
     first, last = _find_run_around(np.abs(z) > max(MIN_SIGMAS, highest), peak)
     after = float(np.nanmedian(windows.values[first : last + 1, column]))
@@ -282,7 +282,7 @@ def _observe_durations(
     mean, sd = mean_and_sd(seconds[healthy], ddof=1)
     z = deviations(seconds, mean, sd, np.zeros(seconds.shape, dtype=bool))
     highest = float(np.abs(z[healthy]).max())
-    lasting = sustained(z[recent], min(LASTING, int(recent.sum())))[:, 0]
+    lasting = sustained(z[recent], min(LASTING_STEPS, int(recent.sum())))[:, 0]
     size = float(lasting.max())
     if size <= max(MIN_SIGMAS, highest):
         return []

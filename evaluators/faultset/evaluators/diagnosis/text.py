@@ -23,7 +23,7 @@ _TWO_LINES = 2 * WIDTH - 20
 """Characters that fit two indented lines."""
 _OBSERVATIONS = (4, 3, 3)
 """Largest number of observations shown for the first, second and third suspect."""
-_SHOWN = 3
+_MAX_SHOWN = 3
 
 
 def analysis_text(analysis: IncidentAnalysis) -> str:
@@ -100,7 +100,7 @@ def _alarm_text(alarm: DetectorAlarm, window: tuple[int, int]) -> str:
 def _answer_text(answer: PanelAnswer) -> str:
     if answer.status != "ok":
         return f"no answer ({brief(answer.reason)})"
-    return ", ".join(list(answer.scores)[:_SHOWN]) or "no suspect"
+    return ", ".join(list(answer.scores)[:_MAX_SHOWN]) or "no suspect"
 
 
 def _describe_source(analysis: IncidentAnalysis) -> str:

@@ -262,7 +262,7 @@ class DatasetIdentity(NamedTuple):
 
 
 def identify_dataset(dataset: Dataset) -> DatasetIdentity:
-    """Return name, version and digest of an opened dataset version."""
+    """Return the name, version and digest of an opened dataset version."""
     root = Path(dataset.root).resolve()
     listing = root / VERSIONS / f"{dataset.version}.json"
     return DatasetIdentity(root.name, dataset.version, hashlib.sha256(listing.read_bytes()).hexdigest())

@@ -40,7 +40,7 @@ SEEDS_OF_STOCHASTIC = 5
 def build_runs(
     chosen: Sequence[BaselineSpec], settings: EvaluationSettings
 ) -> tuple[tuple[BaselineRun, ...], list[int], dict[str, int]]:
-    """Return all runs, the indices of the scored ones, and name -> index of the detectors that raise the alarms."""
+    """Return all runs, and the indices of the scored ones and, by name, of the detectors that raise the alarms."""
     runs: list[BaselineRun] = []
     scored: list[int] = []
     for spec in chosen:
@@ -101,7 +101,7 @@ def inputs_beyond_telemetry(spec: BaselineSpec) -> tuple[str, ...]:
 
 
 def identify_codes(specs: Iterable[BaselineSpec], settings: EvaluationSettings) -> dict[str, str]:
-    """Return baseline -> identity of its code, including the detectors that raise their alarms."""
+    """Return the code identity of each baseline, including the detectors that raise the alarms."""
     chosen = {spec.name: spec for spec in specs}
     helpers = {spec.own_detector for spec in chosen.values() if spec.own_detector}
     if any(spec.task != "detection" for spec in chosen.values()):
@@ -111,7 +111,7 @@ def identify_codes(specs: Iterable[BaselineSpec], settings: EvaluationSettings) 
 
 
 def index_own_detectors(runs: Sequence[BaselineRun]) -> dict[str, int]:
-    """Return name -> index of the detectors that localizers were designed for."""
+    """Return the indices by name of the detectors that localizers were designed for."""
     own_detectors = {run.own_detector for run in runs if run.own_detector}
     numbers: dict[str, int] = {}
     for number, run in enumerate(runs):
@@ -162,13 +162,13 @@ def list_training_labels(truth: Truth) -> tuple[TrainingLabel, ...]:
 
 
 def majority_labels(scope: EvaluationScope) -> dict[int, tuple[str, str]]:
-    """Return fold -> most frequent pair (system level, fault type) of its training labels."""
+    """Return the most frequent pair (system level, fault type) among the training labels of each fold."""
     labels = {number: find_majority_label(truths) for number, truths in _training_truths(scope).items()}
     return {number: label for number, label in labels.items() if label is not None}
 
 
 def training_diagnoses(scope: EvaluationScope) -> dict[int, frozenset[tuple[str, str]]]:
-    """Return fold -> all pairs (system level, fault type) among its training labels."""
+    """Return all pairs (system level, fault type) among the training labels of each fold."""
     return {
         number: frozenset[tuple[str, str]]().union(*(truth.diagnoses for truth in truths))
         for number, truths in _training_truths(scope).items()

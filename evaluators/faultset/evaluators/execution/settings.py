@@ -310,7 +310,7 @@ class EvaluationScope:
 
     @cached_property
     def truths(self) -> Mapping[str, Truth]:
-        """Return episode -> truth, training episodes included."""
+        """Return the truth of each episode, including training episodes."""
         return {truth.episode: truth for source in self.sources for truth in source.truths}
 
     @property

@@ -146,7 +146,7 @@ def _add_comparison(
     control: str | None,
     seed: int,
 ) -> AgentLine:
-    """Add the best algorithm, the difference to it, and the strongest control."""
+    """Add the best algorithm, the difference from it, and the strongest control."""
     first = _compute_means(answers[line.agent], setting.task)
     second = _compute_means(answers[best], setting.task) if best is not None else {}
     common = sorted(first.keys() & second.keys())
@@ -200,7 +200,7 @@ COLUMNS = (
     ("agent", "name, with the model"),
     ("pass@1", "score of one attempt: mean over trials, then over episodes, with a 95 % interval"),
     ("all trials", "share of episodes in which every trial is right; with three trials pass^3"),
-    ("best algorithm or control", "best method on the same episodes, and the difference to it"),
+    ("best algorithm or control", "best method on the same episodes, and the difference from it"),
     ("time", "TTD, TTL or TTA as defined by AIOpsLab: median seconds of model and tools until the answer"),
     ("steps", "median number of messages with an action"),
     ("tokens", "medians of prompt and completion tokens of a run; ≈ if the server did not report them"),

@@ -68,7 +68,7 @@ class Entry:
     seed_spread: float | None = None
     """Standard deviation of the first metric over seeds, for methods that draw random numbers."""
     against: PairedDifference | None = None
-    """Difference to the strongest control on the same episodes."""
+    """Difference from the strongest control on the same episodes."""
     adjusted_p: float | None = None
     """Holm-corrected over the comparisons of the table."""
     across: Estimate | None = None
@@ -81,7 +81,7 @@ class Entry:
 
     @property
     def difference_text(self) -> str:
-        """Difference to the strongest control, without its interval; empty without a control."""
+        """Difference from the strongest control, without its interval; empty without a control."""
         if self.against is None:
             return ""
         difference = self.against.difference
@@ -360,7 +360,7 @@ class AgentLine:
     best_value: float = math.nan
     """Score of the best algorithm on the same episodes."""
     difference: Estimate | None = None
-    """Difference to the best algorithm."""
+    """Difference from the best algorithm."""
     solved: Mapping[str, int] = field(default_factory=dict)
     """Episodes that "both", the "agent alone", the "algorithm alone" or "neither" gets right more often than not."""
     strongest_control: str | None = None

@@ -154,7 +154,7 @@ def _format_floor(table: Table, metric: Metric) -> str:
 
 
 def policy_tables(table: Table) -> dict[str, TextTable]:
-    """Return policy -> table of the metrics that are computed with its thresholds."""
+    """Return a table for each policy, with the metrics that are computed with its thresholds."""
     by_policy: dict[str, list[Metric]] = {}
     for metric in list_policy_metrics(table):
         by_policy.setdefault(metric.policy, []).append(metric)

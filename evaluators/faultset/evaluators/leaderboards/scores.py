@@ -103,7 +103,7 @@ class EpisodeScores:
         return {name: cases if any(map(is_learnable, cases.values())) else {} for name, cases in scored.items()}
 
     def compute_correctness(self, setting: Setting) -> dict[str, dict[str, float]]:
-        """Return baseline -> episode -> correctness, the metric by which methods are compared."""
+        """Return correctness, the metric by which methods are compared, by baseline and episode."""
         metric = TASK_METRICS[setting.task].correctness
         return {
             name: {e: case.value(metric) for e, case in cases.items()}
@@ -295,7 +295,7 @@ def _apply_policy(policy: str, thresholds: Mapping[ModelKey, float], detectors: 
 
 
 def _select_headline(scores: EpisodeScores, task: str, protocol: str) -> dict[str, dict[float, dict[str, ScoredCase]]]:
-    """Return baseline -> seconds -> headline episode on which the task can be scored -> case."""
+    """Return the cases of headline episodes on which the task can be scored, by baseline, seconds and episode."""
     by_name: dict[str, dict[float, dict[str, ScoredCase]]] = defaultdict(dict)
     for setting in sorted(setting for setting in scores.cases if setting[:2] == (task, protocol)):
         for name, cases in sorted(scores.cases[setting].items()):

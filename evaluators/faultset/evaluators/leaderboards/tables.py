@@ -102,7 +102,7 @@ def _select(
     if not baselines:
         return None
     episodes = {e for name in baselines for e in by_name[name]}
-    # keep episodes without training labels to learn from; a note of the table names the methods that need them
+    # keep episodes whose labels cannot be learned from other episodes; the table's note names methods that learn labels
     is_scorable = TASK_METRICS[setting.task].is_scorable if setting.task != "detection" else lambda truth: True
     truths = {e: truth for e in episodes if app in (ALL_APPS, (truth := scores.truths[e]).app)}
     faulty = frozenset(
@@ -186,7 +186,8 @@ def _write_note(scores: EpisodeScores, selection: _Selection, scored: Collection
         notes.append(f"Without {selection.verdict} fault episodes only false alarms can be judged.")
     unlearned = [name for name in scores.sort_methods(selection.baselines) if name not in scored]
     if selection.setting.task == "rca" and unlearned:
-        notes.append(f"{NOTHING_TO_LEARN_FROM.capitalize()}, which {', '.join(unlearned)} need.")
+        verb = "needs" if len(unlearned) == 1 else "need"
+        notes.append(f"{NOTHING_TO_LEARN_FROM.capitalize()}, which {', '.join(unlearned)} {verb}.")
     unknown_verdicts = sum(scores.truths[e].verdict == UNKNOWN for e in selection.faulty)
     if unknown_verdicts:
         notes.append(f"{unknown_verdicts} of the fault episodes have no verdict and count as headline.")
@@ -214,18 +215,20 @@ def _build_table(scores: EpisodeScores, selection: _Selection, reconstructions: 
     key = _build_sort_key(metrics, estimates)
     names = sorted(selection.baselines, key=lambda name: (key(name), name))
     control = next((name for name in names if name in scored and scores.is_control(name)), None)
-    against = {
+    differences = {
         name: _compare(right[name], right[control], scores, selection)
         for name in names
         if name in scored and control is not None and not scores.is_control(name)
     }
-    adjusted, no_p = correct_p_values(against, len({scores.truths[e].cluster for e in selection.episodes}))
+    adjusted, missing_p_reason = correct_p_values(
+        differences, len({scores.truths[e].cluster for e in selection.episodes})
+    )
     entries = [
         replace(
             _build_entry(scores, selection, name),
             rank=1 + sum(key(other)[0] < key(name)[0] for other in names),
             metrics=estimates[name],
-            against=against.get(name),
+            against=differences.get(name),
             adjusted_p=adjusted.get(name),
             reconstruction=name in reconstructions,
             settings_range=_find_settings_range(scores, selection, name, metrics[0], estimates[name][metrics[0].name]),
@@ -247,7 +250,7 @@ def _build_table(scores: EpisodeScores, selection: _Selection, reconstructions: 
         no_fault_episodes=len(selection.healthy),
         strongest_control=control,
         note=_write_note(scores, selection, scored),
-        no_p=no_p,
+        no_p=missing_p_reason,
         threshold_rule=scores.threshold_rule if task == "detection" else "",
         **_count_targets([scores.truths[e] for e in sorted(selection.faulty)]),
     )
@@ -264,13 +267,13 @@ def _count_targets(truths: Sequence[Truth]) -> dict[str, Any]:
     }
 
 
-def correct_p_values(against: Mapping[str, PairedDifference], clusters: int) -> tuple[dict[str, float], str]:
-    """Return p-values corrected by Holm, or the reason why there are none."""
-    needed = clusters_needed(len(against))
-    if against and clusters < needed:
-        comparisons = "1 comparison needs" if len(against) == 1 else f"{len(against)} comparisons need"
+def correct_p_values(differences: Mapping[str, PairedDifference], clusters: int) -> tuple[dict[str, float], str]:
+    """Return Holm-corrected p-values, or the reason why there are none."""
+    needed = clusters_needed(len(differences))
+    if differences and clusters < needed:
+        comparisons = "1 comparison needs" if len(differences) == 1 else f"{len(differences)} comparisons need"
         return {}, f"{comparisons} {count_text(needed, 'cluster')}, but the table has {clusters}"
-    return dict(zip(against, holm([pair.test.p for pair in against.values()]), strict=True)), ""
+    return dict(zip(differences, holm([pair.test.p for pair in differences.values()]), strict=True)), ""
 
 
 def _build_entry(scores: EpisodeScores, selection: _Selection, name: str) -> Entry:

@@ -24,7 +24,7 @@ _AGENT_COLUMNS = 8
 """Number of columns of agents; leaderboard.md has all."""
 _ROWS = ((120, 7), (100, 5), (0, 4))
 """Minimum width of a terminal -> largest number of lines of a table; sentences take more lines if it is narrow."""
-_FAILURES = 3
+_MAX_FAILURES = 3
 """Number of failures that are named."""
 _USER_KINDS = ("external", "agent")
 
@@ -144,6 +144,6 @@ def _choose_entries(table: Table, rows: int) -> list[Entry]:
 
 def _describe_failures(failures: Sequence[Failure]) -> str:
     counts = Counter((failure.baseline, failure.status) for failure in failures)
-    names = [f"{name}: {n} {status}" for (name, status), n in sorted(counts.items())[:_FAILURES]]
-    more = [f"{len(counts) - _FAILURES} more"] if len(counts) > _FAILURES else []
+    names = [f"{name}: {n} {status}" for (name, status), n in sorted(counts.items())[:_MAX_FAILURES]]
+    more = [f"{len(counts) - _MAX_FAILURES} more"] if len(counts) > _MAX_FAILURES else []
     return f"{count_text(len(failures), 'failed row')} counted as misses ({', '.join([*names, *more])})"

@@ -41,7 +41,7 @@ class TrackRecord:
 
 @functools.cache
 def read_track_records() -> Mapping[str, Sequence[TrackRecord]]:
-    """Return baseline -> its records, one per dataset."""
+    """Return the records of each baseline, one per dataset."""
     records: dict[str, list[TrackRecord]] = {}
     text = (files("faultset.evaluators.leaderboards") / _FILE).read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):

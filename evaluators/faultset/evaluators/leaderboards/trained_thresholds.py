@@ -23,7 +23,7 @@ ModelKey = tuple[str, int, int]
 def compute_thresholds(
     rows: Iterable[ResultRow], policies: Sequence[ThresholdPolicy]
 ) -> Mapping[str, Mapping[ModelKey, float]]:
-    """Return policy -> detector -> threshold, for policies that read training episodes."""
+    """Return thresholds by policy and detector, for policies that read training episodes."""
     training: dict[ModelKey, list[HealthyScores]] = defaultdict(list)
     for row in rows:
         if row.protocol == "calibration" and row.status == "ok" and row.answer.get("consecutive"):
@@ -99,7 +99,7 @@ def apply_training_thresholds(
 
 
 def apply_policies(rows: Sequence[ResultRow], policies: Sequence[ThresholdPolicy]) -> dict[str, list[ResultRow]]:
-    """Return policy -> answers of detectors with its thresholds; detectors without such a threshold are left out."""
+    """Return the answers of detectors with the thresholds of each policy, without detectors that lack a threshold."""
     calibrated = {row.baseline for row in rows if row.protocol == "calibration"}
     detected = [row for row in rows if row.baseline in calibrated]
     by_policy = {}

@@ -191,7 +191,7 @@ class DetectorRun:
         return sum(alarm.outcome in outcomes for alarm in self.alarms)
 
     def compute_delays_s(self) -> dict[str, float]:
-        """Return scored incident -> seconds from its start to its first alarm; infinite for a miss."""
+        """Return the seconds from the start of each scored incident to its first alarm; infinite for a miss."""
         delays = {item.incident: np.inf for item in self.facts.incidents if item.scored}
         starts = {item.incident: item.start_ns for item in self.facts.incidents}
         for alarm in self.alarms:
@@ -200,7 +200,7 @@ class DetectorRun:
         return delays
 
     def compute_chances(self) -> dict[str, float]:
-        """Return scored headline incident -> chance that the same alarms at random times detect it.
+        """Return the chance that the same alarms at random times detect each scored headline incident.
 
         The alarms keep their order and distances and are shifted together around the watched time, by any amount with
         equal probability.
@@ -282,7 +282,7 @@ def _is_inside(time_ns: int, ranges: Iterable[Range]) -> bool:
 def group_detector_runs(
     rows: Iterable[ResultRow], windows: Mapping[str, DetectionWindow], facts: Mapping[str, RecordingFacts]
 ) -> dict[str, list[DetectorRun]]:
-    """Return detector -> its runs, one per recording and seed.
+    """Return the runs of each detector, one per recording and seed.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ def _time_to_detect(detector: DetectorRuns) -> Estimate:
 
 
 def _blocks(detector: DetectorRuns, *outcomes: Outcome) -> dict[Hashable, float]:
-    """Return block of time -> alarms with these outcomes, as a mean over seeds."""
+    """Return the number of alarms with these outcomes in each block of time, as a mean over seeds."""
     seeds = len({run.seed for run in detector.runs})
     counts: defaultdict[Hashable, float] = defaultdict(float)
     for run in detector.runs:
@@ -252,19 +252,19 @@ BY_POLICY = ("recall", "precision", "false_alarms_per_day")
 
 
 def estimate_metrics(detector: DetectorRuns) -> dict[str, Estimate]:
-    """Return name -> value of every metric."""
+    """Return the value of every metric by name."""
     return {metric.name: aggregate(detector) for metric, aggregate in AGGREGATES.items()}
 
 
 def build_policy_metrics(policy: str) -> dict[Metric, Aggregate]:
-    """Return metric -> function that computes it, for a threshold policy."""
+    """Return the function that computes each metric, for a threshold policy."""
     return {
         metric.with_policy(policy): aggregate for metric, aggregate in AGGREGATES.items() if metric.name in BY_POLICY
     }
 
 
 def estimate_policy_metrics(detector: DetectorRuns | None, policy: str) -> dict[str, Estimate]:
-    """Return name -> value of every metric of a policy; unknown without a detector with its thresholds."""
+    """Return the value of every metric of a policy by name; unknown without a detector with its thresholds."""
     no_threshold = unknown(NO_THRESHOLD.format(policy=policy))
     return {
         metric.name: no_threshold if detector is None else aggregate(detector)

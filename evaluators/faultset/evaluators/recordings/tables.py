@@ -83,7 +83,7 @@ def _build_table(
     methods = {name: entry.against for name, entry in entries.items() if entry.against is not None}
     first = next(iter(detectors.values()))
     clusters = len({item.cluster for item in first.headline})
-    adjusted, no_p = correct_p_values(methods, clusters)
+    adjusted, missing_p_reason = correct_p_values(methods, clusters)
     above = {name: compute_recall_gain(detector) for name, detector in detectors.items()}
     order = sorted(entries, key=lambda name: (-above[name] if not math.isnan(above[name]) else math.inf, name))
     ranked = [
@@ -107,7 +107,7 @@ def _build_table(
         episodes=len(first.headline),
         clusters=clusters,
         strongest_control=SAME_RATE,
-        no_p=no_p,
+        no_p=missing_p_reason,
         threshold_rule=threshold_rule,
         watched_s=sum(facts.watched_ns for facts in recordings) / 1e9,
     )

@@ -9,7 +9,7 @@ from faultset.evaluators.leaderboards.records import Leaderboard, is_headline
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
 from faultset.evaluators.results.truth import Truth
 
-_NAMED = 4
+_MAX_NAMES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,8 @@ class Solvers:
     @property
     def first_names(self) -> str:
         """Names of the first methods that were right."""
-        rest = len(self.names) - _NAMED
-        return ", ".join(self.names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+        rest = len(self.names) - _MAX_NAMES
+        return ", ".join(self.names[:_MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +50,10 @@ class EpisodeDifficulty:
     @property
     def unsolved(self) -> bool:
         """Whether no method detects it, or no method locates it under any protocol."""
-        detection, *locating = (task for task in self.tasks[:3])
-        located = [task for task in locating if task is not None and task.run]
+        detection, *localization = self.tasks[:3]
+        attempted = [task for task in localization if task is not None and task.run]
         undetected = detection is not None and detection.run > 0 and detection.right == 0
-        return undetected or (bool(located) and all(task.right == 0 for task in located))
+        return undetected or (bool(attempted) and all(task.right == 0 for task in attempted))
 
 
 TASKS = (
@@ -87,7 +87,7 @@ def episode_difficulties(board: Leaderboard, scores: EpisodeScores) -> tuple[Epi
 
 
 def episode_title(truth: Truth) -> str:
-    """Return fault and targets of an episode, or its kind without a fault."""
+    """Return the fault and its targets, or the kind of a fault-free episode."""
     if not truth.faulty:
         return f"no fault ({truth.no_fault_kind or 'plain'})"
     return f"{truth.fault} on {', '.join(truth.targets)}" if truth.targets else str(truth.fault)

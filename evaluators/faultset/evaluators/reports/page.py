@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
 
 FAILURES_SHOWN = 200
-UNSOLVED_SHOWN = 12
+MAX_UNSOLVED = 12
 _TITLES = {"detection": "Detection", "localization": "Localization", "rca": "Root cause"}
 _FOREST = {
     "detection": ("timed_balanced_accuracy", "vus_pr"),
@@ -105,7 +105,7 @@ def render(
         others=[(table, render_table(table, costs=True)) for table in others],
         more_others=several,
         heat_maps=heat_maps(scores),
-        difficulties=(order[:UNSOLVED_SHOWN], order[UNSOLVED_SHOWN:]),
+        difficulties=(order[:MAX_UNSOLVED], order[MAX_UNSOLVED:]),
         solved_by=[title for _, _, title in episode_difficulty.TASKS],
         explore=_explore_command(dataset, results),
         agent_tables=build_agent_tables(board.agents),

@@ -76,7 +76,7 @@ def method_paths(spec: BaselineSpec) -> tuple[str, ...]:
 
 
 def identify_scorers() -> dict[str, str]:
-    """Return name -> code of every loadable third-party scorer."""
+    """Return the code of every loadable third-party scorer by name."""
     installed = plugins(SCORERS)
     return {
         name: str(plugin_identity(installed[name]))

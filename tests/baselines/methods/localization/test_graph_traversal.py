@@ -12,7 +12,7 @@ import pytest
 from faultset.baselines.features.windows import Windows
 from faultset.baselines.methods.localization.graph_traversal import (
     MAX_Z,
-    UNREACHED,
+    UNREACHED_WEIGHT,
     AlarmDescent,
     Microscope,
     count_explained,
@@ -95,7 +95,7 @@ def test_the_place_decides_where_the_descent_begins(slow: tuple[Path, Truth]):
     leaf = next(s for s in sorted(truth.candidates) if s not in {a for a, _ in truth.calls} and s != cause)
     from_leaf = ranked(slow, AlarmLocation(service=leaf))
     assert order(from_leaf)[0] == leaf
-    assert from_leaf[leaf] > 1 - 2 * UNREACHED > from_leaf.get(cause, 0.0)
+    assert from_leaf[leaf] > 1 - 2 * UNREACHED_WEIGHT > from_leaf.get(cause, 0.0)
 
 
 def test_a_place_outside_the_candidates_gives_no_ranking(slow: tuple[Path, Truth]):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from faultset.baselines.methods.localization.graph_traversal import Microscope
-from faultset.baselines.methods.localization.random_walks import MonitorRank, build_walk, count_visits
+from faultset.baselines.methods.localization.random_walks import MonitorRank, build_walk, measure_visits
 from tests.baselines.conversations import SECOND, START, conversation, spoken
 
 
@@ -22,7 +22,7 @@ def test_visits_are_the_fixed_point_of_the_walk() -> None:
     start = {"cart": 0.7, "user": 0.2, "db": 0.9}
     restart = np.array([start.get(name, 0.0) for name in names]) / sum(start.values())
     expected = np.linalg.solve(np.eye(4) - 0.85 * moves.T, 0.15 * restart)
-    result = count_visits(graph, start)
+    result = measure_visits(graph, start)
     assert [result[name] for name in names] == pytest.approx(expected.tolist(), abs=1e-5)
     # db: 0.9 to itself, 0.2 · 0.7 back to cart; front: to cart and user, and 1 - 0.7 to itself.
     assert weight[names.index("db")].tolist() == pytest.approx([0.14, 0.9, 0.0, 0.0])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.localization.torai import count_severity, find_clusters, shares
+from faultset.baselines.methods.localization.torai import find_clusters, measure_count_severity, shares
 
 
 def test_a_template_that_falls_silent_is_as_severe_as_one_that_doubles() -> None:
     reference = np.full((10, 2), 9.0)
-    assert count_severity(reference, np.array([[0.0, 18.0]])).tolist() == [3.0, 3.0]
+    assert measure_count_severity(reference, np.array([[0.0, 18.0]])).tolist() == [3.0, 3.0]
 
 
 def test_shares_add_up_to_one_and_can_take_the_largest_series() -> None:

@@ -100,7 +100,7 @@ def test_traffic_survives_its_way_to_the_load() -> None:
         ("bursty:burst=-1", "parameter burst of load bursty must be from 1 to 20, but is -1"),
         ("bursty:burst=inf", "must be from 1 to 20, but is inf"),
         ("bursty:burst=nan", "must be from 1 to 20, but is nan"),
-        ("bursty:burst", "must be from 1 to 20, but is nothing"),
+        ("bursty:burst", "must be from 1 to 20, but is empty"),
         ("bursty:bursts=2", 'unknown parameter of load bursty "bursts"'),
         ("bursty:burst=2,burst=3", "given twice"),
         ("constant:rate=3", "load constant has no parameters"),

@@ -13,7 +13,7 @@ from faultset.core.errors import UsageError
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "must have exactly one column time_s, but its first line is nothing"),
+        ("", "must have exactly one column time_s, but its first line is empty"),
         ("time_s,rps\n0,1\n", "must have exactly one column rate_rps, but its first line is time_s, rps"),
         ("time_s,rate_rps\n0,1\n", "at least two rates, but has 1"),
         ("time_s,rate_rps\n0,1\n1,-3\n", "line 3 of"),

@@ -12,7 +12,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.platforms.kubernetes import objects
 from faultset.collector.platforms.kubernetes.client import Api
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
-from faultset.collector.platforms.kubernetes.objects import USER, Objects, SharedDefinition, remove_unused
+from faultset.collector.platforms.kubernetes.objects import USER_PREFIX, Objects, SharedDefinition, remove_unused
 from faultset.core.errors import PlatformError
 
 
@@ -58,7 +58,7 @@ def test_the_first_episode_makes_it_and_the_last_one_removes_it(cluster: ObjectS
     assert definition(cluster)["metadata"]["labels"] == MANAGED
     assert definition(cluster)["spec"]["names"]["kind"] == "TidbCluster"
     second.acquire()
-    assert set(definition(cluster)["metadata"]["annotations"]) == {f"{USER}tidb-1", f"{USER}tidb-2"}
+    assert set(definition(cluster)["metadata"]["annotations"]) == {f"{USER_PREFIX}tidb-1", f"{USER_PREFIX}tidb-2"}
     assert [verb for verb, plural, _ in cluster.changes if plural == DEFINITIONS] == ["POST", "PATCH"]
     end(cluster, "tidb-1")
     first.release()
@@ -97,7 +97,7 @@ def test_one_that_is_being_removed_is_waited_for_and_made_again(cluster: ObjectS
 
     cluster.before = vanish
     SharedDefinition(api, TIDB, "tidb-2").acquire()
-    assert set(definition(cluster)["metadata"]["annotations"]) == {f"{USER}tidb-2"}
+    assert set(definition(cluster)["metadata"]["annotations"]) == {f"{USER_PREFIX}tidb-2"}
 
 
 def test_two_episodes_that_make_it_at_once_both_use_it(cluster: ObjectServer, api: Api) -> None:
@@ -110,7 +110,7 @@ def test_two_episodes_that_make_it_at_once_both_use_it(cluster: ObjectServer, ap
 
     cluster.before = overtake
     first.acquire()
-    assert set(definition(cluster)["metadata"]["annotations"]) == {f"{USER}tidb-1", f"{USER}tidb-2"}
+    assert set(definition(cluster)["metadata"]["annotations"]) == {f"{USER_PREFIX}tidb-1", f"{USER_PREFIX}tidb-2"}
 
 
 def test_objects_of_others_keep_it(cluster: ObjectServer, api: Api) -> None:

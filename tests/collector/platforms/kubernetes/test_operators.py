@@ -14,7 +14,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.kubernetes import platform as module
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.namespaces import ABANDONED_S, RENEWED
+from faultset.collector.platforms.kubernetes.namespaces import ABANDONED_AFTER_S, RENEWED
 from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform
 from faultset.collector.platforms.kubernetes.recovery import recover_episode, remove_orphans
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
@@ -111,7 +111,7 @@ def test_what_a_collector_of_another_machine_has_left_is_removed_with_its_defini
     time.sleep(0.2)
     for (plural, _, _), found in object_server.objects.items():
         if plural == "namespaces":
-            found["metadata"]["annotations"][RENEWED] = str(int(time.time() - ABANDONED_S - 60))
+            found["metadata"]["annotations"][RENEWED] = str(int(time.time() - ABANDONED_AFTER_S - 60))
     removed = remove_orphans(api)
     assert f"definition {NAME}" in removed
     assert left(object_server) == set()

@@ -111,7 +111,7 @@ class MatrixProfileDetector(TrainingFreeBaseline):
 
 
 def _lasting(held_out: HeldOut) -> tuple[Matrix, Matrix]:
-    """Return lasting deviations of reference and test window on the same scale."""
+    """Return lasting deviations of the reference and the test window on the same scale."""
     reference = held_out.windows.reference
     mean, sd = mean_and_sd(reference)
     never_absent = np.zeros(reference.shape, dtype=bool)

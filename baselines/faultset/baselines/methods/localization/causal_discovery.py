@@ -54,7 +54,7 @@ class FNodeTests:
         self._cache: dict[tuple[int, tuple[int, ...]], tuple[float, float]] = {}
 
     def test(self, column: int, given: tuple[int, ...] = ()) -> tuple[float, float]:
-        """Test a column and the F-node for independence given other columns; return p-value and statistic."""
+        """Test a column and the F-node for independence given other columns; return the p-value and the statistic."""
         key = (column, tuple(sorted(given)))
         if key not in self._cache:
             others = [self._codes[:, other] for other in key[1]]
@@ -182,7 +182,7 @@ LAGS = 3
 BACKWARD = 0.2
 SHARE = 0.5
 STEPS = 1000
-SUSTAINED = 3
+SUSTAINED_STEPS = 3
 FRONT_ROLES = ("latency", "errors")
 
 
@@ -279,7 +279,7 @@ class MicroCause(TrainingFreeBaseline):
         visits = expected_visits(transition_matrix(links, strength, front, backward=self.backward), front)
         visits[front] = 0.0
         limit = bonferroni_sigmas(len(windows.series), samples=len(windows.reference))
-        lasting = sustained(recent[:, columns], min(SUSTAINED, len(recent))).max(axis=0)
+        lasting = sustained(recent[:, columns], min(SUSTAINED_STEPS, len(recent))).max(axis=0)
         excess = np.maximum(0.0, lasting / limit - 1)
         score = self.share * _divide_by_largest(visits) + (1 - self.share) * _divide_by_largest(excess)
         metrics = {windows.series[column]: float(score[index]) for index, column in enumerate(columns)}

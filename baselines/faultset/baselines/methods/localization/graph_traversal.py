@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SYMPTOMS = ("latency", "errors")
 MIN_Z = 3.0
 MAX_Z = 100.0
-SUSTAINED = 2
+SUSTAINED_STEPS = 2
 UNLIKELY = 0.1
 
 
@@ -81,7 +81,7 @@ def measure_deviations(
     weighted = np.minimum(_average_pairs(z), MAX_Z) * weight
     # A silent service reports neither latency nor errors.
     silent = windows.absent[:, columns][windows.times_ns > alarm_ns - windows.step_ns]
-    weighted[silent.sum(axis=0) >= SUSTAINED] = MAX_Z
+    weighted[silent.sum(axis=0) >= SUSTAINED_STEPS] = MAX_Z
     largest: dict[str, float] = {}
     for (owner, _), deviation in zip(series, weighted.tolist(), strict=True):
         largest[owner] = max(largest.get(owner, 0.0), deviation)
@@ -208,12 +208,12 @@ def _select_before_alarm(windows: Windows, alarm_ns: int) -> npt.NDArray[np.bool
 
 def _average_pairs(z: Matrix) -> Matrix:
     """Return the largest mean of two consecutive rows of each column."""
-    if len(z) < SUSTAINED:
+    if len(z) < SUSTAINED_STEPS:
         return z.max(axis=0, initial=0.0)
-    return np.asarray((z[:-1] + z[1:]).max(axis=0) / SUSTAINED)
+    return np.asarray((z[:-1] + z[1:]).max(axis=0) / SUSTAINED_STEPS)
 
 
-UNREACHED = 0.001
+UNREACHED_WEIGHT = 0.001
 """Weight of services that have the symptom but that no calls reach from the alarm; they rank last."""
 
 
@@ -312,7 +312,7 @@ class AlarmDescent(TrainingFreeBaseline):
             return Ranking.abstain()
         # The alarm's service has the symptom by definition.
         strength = {name: math.log1p(z) for name, z in {alarm_location.service: self.min_z, **anomalous}.items()}
-        scores = {name: UNREACHED * value for name, value in strength.items()}
+        scores = {name: UNREACHED_WEIGHT * value for name, value in strength.items()}
         scores |= {
             name: blame + scores[name]
             for name, blame in divide_blame(read_call_graph(episode), strength, alarm_location.service).items()

@@ -66,7 +66,7 @@ def build_walk(calls: tuple[tuple[str, str], ...], similarity: Mapping[str, floa
     return graph
 
 
-def count_visits(graph: nx.DiGraph, start: Mapping[str, float], *, damping: float = DAMPING) -> dict[str, float]:
+def measure_visits(graph: nx.DiGraph, start: Mapping[str, float], *, damping: float = DAMPING) -> dict[str, float]:
     """Return the share of time that a walk with restarts spends at each node (personalised PageRank)."""
     import networkx as nx
 
@@ -119,7 +119,7 @@ class MonitorRank(TrainingFreeBaseline):
         if not start:
             return Ranking.abstain()
         graph = build_walk(read_call_graph(episode, calls), similarity, backward=self.backward)
-        scores = count_visits(graph, start, damping=self.damping)
+        scores = measure_visits(graph, start, damping=self.damping)
         evidence = [
             Evidence(service=name, subject="latency", score=value, detail="|correlation| with the front end's latency")
             for name, value in sorted(start.items(), key=lambda item: (-item[1], item[0]))
@@ -173,7 +173,7 @@ class MicroRCA(TrainingFreeBaseline):
             weights += [weight for _, _, weight in graph.out_edges(name, data="weight")]
             mean = float(np.mean(weights)) if weights else self.anomalous_edge
             start[name] = mean * max(resources.get(name, 0.0), MIN_WEIGHT) / max(len(weights), 1)
-        scores = count_visits(graph, start, damping=self.damping)
+        scores = measure_visits(graph, start, damping=self.damping)
         return Ranking.of(scores, episode.services, [item for item in evidence if item.service in anomalous][:10])
 
     def _build_graph(

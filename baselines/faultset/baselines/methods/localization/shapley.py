@@ -47,20 +47,20 @@ def split_spans(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> Segments:
     ends_ns = starts_ns + durations_ns
     children = np.flatnonzero(parents >= 0)
     owner = parents[children]
-    begin = np.clip(starts_ns[children], starts_ns[owner], ends_ns[owner])
+    start = np.clip(starts_ns[children], starts_ns[owner], ends_ns[owner])
     end = np.clip(ends_ns[children], starts_ns[owner], ends_ns[owner])
     # Add a child of length 0 at the end of each span.
     rows = np.arange(len(starts_ns))
-    owner, begin, end = np.append(owner, rows), np.append(begin, ends_ns), np.append(end, ends_ns)
-    order = np.lexsort([end, begin, owner])
-    owner, begin, end = owner[order], begin[order], end[order]
+    owner, start, end = np.append(owner, rows), np.append(start, ends_ns), np.append(end, ends_ns)
+    order = np.lexsort([end, start, owner])
+    owner, start, end = owner[order], start[order], end[order]
     # Offsets separate the families, so that one running maximum handles all of them.
     offset = owner * (int(durations_ns.max(initial=0)) + 1) - starts_ns[owner]
     reached = np.maximum.accumulate(end + offset)
     first = np.diff(owner, prepend=-1) != 0
     until = np.where(first, starts_ns[owner], np.append(0, reached[:-1]) - offset)
-    has_length = begin > until
-    return Segments(row=owner[has_length], start_ns=until[has_length], end_ns=begin[has_length])
+    has_length = start > until
+    return Segments(row=owner[has_length], start_ns=until[has_length], end_ns=start[has_length])
 
 
 def share_delays(traces: Ints, ends_ns: Matrix, delays_ns: Matrix) -> Matrix:

@@ -30,10 +30,12 @@ PER_SERVICE = 3
 MODALITIES = ("metrics", "logs", "latency", "errors")
 
 
-def count_severity(reference: Matrix, values: Matrix) -> Matrix:
-    """Return the largest |deviation| of counts in standard deviations, which are at least 1 and at least Poisson's.
+def measure_count_severity(reference: Matrix, values: Matrix) -> Matrix:
+    """Return the largest |deviation| of counts in standard deviations.
 
-    >>> count_severity(np.array([[4.0, 0.0], [4.0, 0.0]]), np.array([[10.0, 3.0]]))
+    The standard deviation is at least 1 and at least that of a Poisson distribution.
+
+    >>> measure_count_severity(np.array([[4.0, 0.0], [4.0, 0.0]]), np.array([[10.0, 3.0]]))
     array([3., 3.])
     """
     mean = reference.mean(axis=0)
@@ -88,8 +90,9 @@ def find_clusters(points: Matrix, *, seed: int, max_clusters: int = MAX_CLUSTERS
     complexity="O(S·T + L + N + R·V·2^c·T), L lines, N spans; RCD within clusters as in rcd",
     departures=(
         "The mixture has diagonal covariances and at most four clusters, because there are about 20 services.",
-        "The kind of a log line is its beginning.",
-        "Deviations are clipped at 100 standard deviations; the standard deviation of a count is at least Poisson's.",
+        "Log lines are grouped by how they begin.",
+        "Deviations are clipped at 100 standard deviations; the standard deviation of a count is at least that of a "
+        "Poisson distribution.",
         "RCD within a cluster uses the three metrics of each service that deviate most, on the episode's grid.",
     ),
 )
@@ -149,7 +152,7 @@ class TORAI(TrainingFreeBaseline):
         lines = count_shapes(episode, step_s)
         healthy, recent = _select_steps(lines.ends_ns, episode, alarm_ns, step_s)
         if healthy.any() and recent.any():
-            severity = count_severity(lines.counts[healthy], lines.counts[recent])
+            severity = measure_count_severity(lines.counts[healthy], lines.counts[recent])
             columns.append(shares(severity, [service for service, _ in lines.shapes], services, largest=True))
         else:
             columns.append(np.zeros(len(services)))
@@ -160,7 +163,7 @@ class TORAI(TrainingFreeBaseline):
         healthy, recent = _select_steps(calls.starts_ns + calls.step_ns, episode, alarm_ns, step_s)
         failed = np.empty(0)
         if healthy.any() and recent.any():
-            failed = count_severity(calls.errors[healthy], calls.errors[recent])
+            failed = measure_count_severity(calls.errors[healthy], calls.errors[recent])
         columns.append(shares(failed, calls.services if len(failed) else (), services))
         evidence = [
             Evidence(service=service, subject=modality, score=float(share), detail="share of the change")

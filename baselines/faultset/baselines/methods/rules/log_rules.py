@@ -82,7 +82,7 @@ class EventLog(TrainingFreeBaseline):
 
 
 def new_warnings(episode: EpisodeView, time_window: TimeWindow) -> dict[str, dict[str, list[str]]]:
-    """Return service -> reason -> pods of the warnings since the alarm whose reason does not occur in the reference.
+    """Return the pods of warnings since the alarm whose reason does not occur in the reference, by service and reason.
 
     The list of pods is empty if the warning is about another kind of object.
     """

@@ -279,7 +279,7 @@ class KSigma(TrainingFreeBaseline):
         return Detection.from_scores(windows.times_ns, scores, threshold, consecutive=1, evidence=evidence)
 
 
-SUSTAINED = 3
+SUSTAINED_STEPS = 3
 CLIP = 100.0
 _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA-like, metrics only); rationale in arXiv 2406.05014"
 
@@ -329,16 +329,18 @@ class MaxZDetector(TrainingFreeBaseline):
             return Detection.silent(self.min_limit)
         within = np.zeros(len(windows.series))
         pieces = np.array_split(np.arange(len(windows.reference)), 4)
-        for piece in pieces if min(map(len, pieces)) >= SUSTAINED else []:
+        for piece in pieces if min(map(len, pieces)) >= SUSTAINED_STEPS else []:
             rest = np.setdiff1d(np.arange(len(windows.reference)), piece)
             never_absent = np.zeros((len(piece), len(windows.series)), dtype=bool)
             z = robust_deviations(windows.reference[rest], windows.reference[piece], never_absent, windows.series)
-            within = np.maximum(within, sustained(z, SUSTAINED).max(axis=0))
+            within = np.maximum(within, sustained(z, SUSTAINED_STEPS).max(axis=0))
         # Series that are idle in a part of the reference would make the limit too high.
         steady = within < CLIP
         limit = max(self.min_limit, float(within[steady].max(initial=0.0)))
         z = (
-            sustained(robust_deviations(windows.reference, windows.values, windows.absent, windows.series), SUSTAINED)
+            sustained(
+                robust_deviations(windows.reference, windows.values, windows.absent, windows.series), SUSTAINED_STEPS
+            )
             * steady
         )
         scores = z.max(axis=1)
@@ -384,7 +386,7 @@ class MaxZ(TrainingFreeBaseline):
             return Ranking.abstain()
         z = robust_deviations(windows.reference, windows.values, windows.absent, windows.series)
         return rank_by_series(
-            sustained(z, SUSTAINED).max(axis=0),
+            sustained(z, SUSTAINED_STEPS).max(axis=0),
             windows.series,
             episode.services,
             breadth=1 / CLIP,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
 
 SIGMAS = 3.0
-SUSTAINED = 3
+SUSTAINED_STEPS = 3
 SLOWER = 3.0
 MIN_SPANS = 10
 MIN_SHARE = 0.1
@@ -52,7 +52,7 @@ def find_metric_alarms(windows: Windows, catalogue: Catalogue) -> dict[tuple[str
     margin = np.maximum(min_change, MIN_SHARE * np.abs(mean))
     values = np.where(np.isfinite(windows.values), windows.values, mean)
     outside = (values > high + margin) | (values < low - margin) | windows.absent
-    lasting = sustained(np.where(outside, z, 0.0), min(SUSTAINED, len(z))).max(axis=0)
+    lasting = sustained(np.where(outside, z, 0.0), min(SUSTAINED_STEPS, len(z))).max(axis=0)
     return {windows.series[column]: float(lasting[column]) for column in np.flatnonzero(lasting > SIGMAS)}
 
 

@@ -29,7 +29,7 @@ from faultset.collector.runtime.http.status import BadRequest, Code, RpcError
 from faultset.collector.runtime.steps.step import Step
 from faultset.collector.spec.steps import CalledOperation, FrozenModel
 
-_ATTEMPTS = 5
+_MAX_ATTEMPTS = 5
 
 
 class _Statement(Step):
@@ -112,10 +112,10 @@ class ChangeRows(_Statement):
 
         async def handle(request: RequestContext) -> None:
             amounts: dict[str, float] = {}
-            for row_of, by, sign in changes:
+            for row_of, amount_of, sign in changes:
                 key = str(_row_number(row_of(request.values)))
-                amounts[key] = amounts.get(key, 0.0) + sign * number(by(request.values))
-            for attempts_left in range(_ATTEMPTS - 1, -1, -1):
+                amounts[key] = amounts.get(key, 0.0) + sign * number(amount_of(request.values))
+            for attempts_left in range(_MAX_ATTEMPTS - 1, -1, -1):
                 try:
                     request.values[self.save] = await change(client, amounts, request.trace)
                     return
@@ -145,8 +145,8 @@ async def change(client: KeyValueClient, amounts: dict[str, float], trace: Conte
     start = await client.timestamp(trace)
     before = await read(client, list(amounts), start, trace)
     rows = {key: {**(before[key] or {"id": key, "balance": 0.0})} for key in amounts}
-    for key, by in amounts.items():
-        rows[key]["balance"] = round(rows[key]["balance"] + by, 2)
+    for key, amount in amounts.items():
+        rows[key]["balance"] = round(rows[key]["balance"] + amount, 2)
     regions = group_by_region(rows)
     try:
         for region, region_keys in regions.items():

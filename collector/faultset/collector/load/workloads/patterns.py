@@ -37,12 +37,12 @@ class RecordedRates:
     ----------
     mean_rps
         Mean rate over the whole file.
-    shares
+    rates
         Pairs of a time in seconds and the rate from that time, as a multiple of the mean. The last pair marks the end.
     """
 
     mean_rps: float
-    shares: tuple[tuple[float, float], ...]
+    rates: tuple[tuple[float, float], ...]
 
 
 def read_rates(path: Path) -> RecordedRates:
@@ -59,10 +59,10 @@ def read_rates(path: Path) -> RecordedRates:
     mean = sum(rate * length for (_, rate), length in zip(rows, lengths, strict=True)) / sum(lengths)
     if mean <= 0:
         raise UsageError(f"{printable(path)} must have a rate above zero, but all of them are zero")
-    begin = rows[0][0]
-    shares = [(round(time - begin, 6), round(rate / mean, 9)) for time, rate in rows]
-    shares.append((round(ends[-1] - begin, 6), shares[0][1]))
-    return RecordedRates(mean_rps=mean, shares=tuple(shares))
+    start = rows[0][0]
+    rates = [(round(time - start, 6), round(rate / mean, 9)) for time, rate in rows]
+    rates.append((round(ends[-1] - start, 6), rates[0][1]))
+    return RecordedRates(mean_rps=mean, rates=tuple(rates))
 
 
 def _read_rows(path: Path) -> list[tuple[float, float]]:
@@ -75,7 +75,7 @@ def _read_rows(path: Path) -> list[tuple[float, float]]:
     try:
         header = [cell.strip() for cell in next(lines, [])]
         if missing := [column for column in COLUMNS if header.count(column) != 1]:
-            columns = printable(", ".join(header)[:80]) or "nothing"
+            columns = printable(", ".join(header)[:80]) or "empty"
             raise UsageError(f"{name} must have exactly one column {missing[0]}, but its first line is {columns}")
         columns_at = [header.index(column) for column in COLUMNS]
         for cells in lines:
@@ -128,7 +128,7 @@ class PatternParameter(NamedTuple):
 
 
 class PatternKind(NamedTuple):
-    """A function that yields the rate per `STEP_S` as a multiple of the mean, and the parameters it reads."""
+    """A function that yields the rate in each step of `STEP_S` as a multiple of the mean, and its parameters."""
 
     curve: Callable[[LoadPattern, np.random.Generator], Iterator[float]]
     parameters: Mapping[str, PatternParameter]
@@ -180,7 +180,7 @@ class LoadPattern:
         return 1.0
 
     def as_text(self) -> str:
-        """Return the pattern as text that `parse_pattern` reads; a replay lacks its file.
+        """Return the pattern as text that `parse_pattern` reads, except that the file of a replay is left out.
 
         >>> parse_pattern("bursty:burst=3").as_text()
         'bursty:burst=3'
@@ -195,7 +195,7 @@ class LoadPattern:
 
 
 def multipliers(pattern: LoadPattern, seed: int) -> Iterator[float]:
-    """Yield the rate of each `STEP_S` as a multiple of the mean, without end; random parts depend on the seed."""
+    """Yield the rate in each step of `STEP_S` as a multiple of the mean, endlessly; random parts depend on the seed."""
     return KINDS[pattern.kind].curve(pattern, np.random.default_rng([seed, 20]))
 
 
@@ -214,7 +214,7 @@ class Arrivals:
         self.elapsed_s = 0.0
 
     def after(self, gap: float, rate_rps: float) -> float:
-        """Return the seconds until the next request arrives.
+        """Advance to the next arrival and return the seconds until it.
 
         Parameters
         ----------
@@ -250,7 +250,7 @@ def parse_pattern(text: str) -> LoadPattern:
     if kind == REPLAY:
         if not rest:
             raise UsageError("--load replay needs a file with rates; write --load replay:FILE.csv")
-        return LoadPattern(kind=REPLAY, rates=read_rates(Path(rest)).shares)
+        return LoadPattern(kind=REPLAY, rates=read_rates(Path(rest)).rates)
     parameters: dict[str, float] = {}
     for assignment in rest.split(",") if rest else ():
         name, equals, value = (word.strip() for word in assignment.partition("="))
@@ -274,7 +274,7 @@ def parse_number(subject: str, text: str, low: float, high: float) -> float:
     except ValueError:
         number = math.nan
     if not low <= number <= high:
-        raise UsageError(f"{subject} must be from {low:g} to {high:g}, but is {text or 'nothing'}")
+        raise UsageError(f"{subject} must be from {low:g} to {high:g}, but is {text or 'empty'}")
     return number
 
 
@@ -312,21 +312,21 @@ def _yield_wave(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[floa
 
 
 def _yield_daily(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
-    night, begin = pattern["night"], float(rng.random())
+    night, start = pattern["night"], float(rng.random())
     length_s = max(pattern.horizon_s, 10.0)
     bursts = repeat(1.0) if pattern["burst"] <= 1 else _yield_bursts(pattern, rng)
     for step, burst in zip(count(), bursts, strict=False):
-        hour = 24 * ((begin + step * STEP_S / length_s) % 1)
+        hour = 24 * ((start + step * STEP_S / length_s) % 1)
         # two peaks, at noon and in the evening, scaled so that the mean over a day is one
         bumps = math.exp(-(((hour - 12) / 3.2) ** 2)) + 0.9 * math.exp(-(((hour - 19.5) / 2.2) ** 2))
         yield burst * (night + (1 - night) * bumps / _MEAN_OF_BUMPS)
 
 
 def _yield_flash_crowd(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[float]:
-    begin_s = float(rng.uniform(0, max(pattern.horizon_s, 1.0)))
+    start_s = float(rng.uniform(0, max(pattern.horizon_s, 1.0)))
     excess = pattern["factor"] - 1
     for step in count():
-        since_s = step * STEP_S - begin_s
+        since_s = step * STEP_S - start_s
         if since_s < 0:
             yield 1.0
         elif since_s < pattern["rise_s"]:
@@ -346,8 +346,8 @@ def _yield_replay(pattern: LoadPattern, rng: np.random.Generator) -> Iterator[fl
     # the integral of the rate gives each step the mean of all entries that it covers
     sums = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(times))])
     for step in count():
-        begin, end = step * STEP_S, (step + 1) * STEP_S
-        yield (_integrate(end, times, sums) - _integrate(begin, times, sums)) / STEP_S
+        start, end = step * STEP_S, (step + 1) * STEP_S
+        yield (_integrate(end, times, sums) - _integrate(start, times, sums)) / STEP_S
 
 
 def _integrate(time_s: float, times: np.ndarray, sums: np.ndarray) -> float:

@@ -308,7 +308,10 @@ class ObjectStore:
             self._put({**current, "status": deep_copy(dict(status))})
 
     def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
-        """Delete an object; a pod on a node with a grace period and an object with finalizers are only marked."""
+        """Delete an object.
+
+        An object with finalizers is only marked for deletion, and so is a pod on a node unless its grace period is 0.
+        """
         current = self._require(kind, name)
         metadata = current["metadata"]
         if kind == "Pod" and current["spec"].get("nodeName"):

@@ -23,7 +23,7 @@ RENEWED = "faultset.dev/renewed"
 PRIVILEGED = {f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")}
 
 RENEW_S = 15.0
-ABANDONED_S = 90.0
+ABANDONED_AFTER_S = 90.0
 REMOVAL_TIMEOUT_S = 120.0
 _POLL_S = 0.25
 
@@ -117,7 +117,7 @@ def await_removal_of_episodes(api: Api, episodes: Collection[str]) -> None:
 def is_abandoned(namespace: Mapping[str, Any]) -> bool:
     """Return whether a namespace has had no heartbeat for so long that its collector must be dead."""
     renewed = (namespace["metadata"].get("annotations") or {}).get(RENEWED, "0")
-    return time.time() - float(renewed) > ABANDONED_S
+    return time.time() - float(renewed) > ABANDONED_AFTER_S
 
 
 def _removal_obstacle(namespace: Mapping[str, Any]) -> str:

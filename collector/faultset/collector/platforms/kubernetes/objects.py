@@ -72,11 +72,11 @@ class Objects:
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
         """Return all objects of a kind with the labels, sorted by name."""
-        items, _ = self.list_at(kind, labels)
+        items, _ = self.list_with_version(kind, labels)
         return sorted(items, key=lambda item: item["metadata"]["name"])
 
-    def list_at(self, kind: str, labels: Mapping[str, str] | None = None) -> tuple[Sequence[Object], str]:
-        """Return all objects of a kind, and the resource version from which to watch."""
+    def list_with_version(self, kind: str, labels: Mapping[str, str] | None = None) -> tuple[Sequence[Object], str]:
+        """Return all objects of a kind, and the resource version to watch from."""
         query: dict[str, Any] = {"limit": _PAGE}
         if labels:
             query["labelSelector"] = label_selector(labels)
@@ -174,15 +174,15 @@ class Objects:
         return json.loads(self.api.call(method, path, query=query, body=body, content_type=content_type))
 
 
-KIND = "CustomResourceDefinition"
+DEFINITION_KIND = "CustomResourceDefinition"
 DEFINITION = "faultset.dev/definition"
 """Label of a namespace with the name of the definition that it uses."""
-USER = "user.faultset.dev/"
+USER_PREFIX = "user.faultset.dev/"
 """Prefix of the annotations of a definition; each names a namespace that uses the definition."""
 
 _TIMEOUT_S = 60.0
 _PAUSE_S = 0.2
-_REMOVALS = 10
+_MAX_ATTEMPTS = 10
 
 
 class SharedDefinition:
@@ -211,7 +211,7 @@ class SharedDefinition:
     def check(self) -> None:
         """Raise PlatformError if the cluster's definition is not ours; its operator would act on our objects."""
         if self.name is not None:
-            self._check_owner(self._api.find(build_path(KIND, "", self.name)))
+            self._check_owner(self._api.find(build_path(DEFINITION_KIND, "", self.name)))
 
     def acquire(self, *, timeout_s: float = _TIMEOUT_S) -> None:
         """Create the definition if needed, register the namespace as its user, and wait until the cluster serves it.
@@ -228,21 +228,21 @@ class SharedDefinition:
             raise PlatformError(f"the cluster does not serve {name} after {timeout_s:g} s; check its status")
 
     def _acquire_step(self, definition: Object, name: str) -> bool:
-        """Take the next step towards `acquire`; return whether none is left."""
-        current = self._api.find(build_path(KIND, "", name))
+        """Take the next step of `acquire`; return whether it is complete."""
+        current = self._api.find(build_path(DEFINITION_KIND, "", name))
         self._check_owner(current)
-        user = {f"{USER}{self._namespace}": "yes"}
+        user = {f"{USER_PREFIX}{self._namespace}": "yes"}
         try:
             if current is None:
                 metadata = {**definition["metadata"], "labels": MANAGED, "annotations": user}
-                self._api.post(build_path(KIND, ""), {**definition, "metadata": metadata})
+                self._api.post(build_path(DEFINITION_KIND, ""), {**definition, "metadata": metadata})
             elif current["metadata"].get("deletionTimestamp"):
                 return False  # its last user is removing it
             elif self._namespace not in _users(current):
                 change = {"metadata": {"annotations": user}}
-                self._api.call("PATCH", build_path(KIND, "", name), body=change, content_type=MERGE_PATCH)
+                self._api.call("PATCH", build_path(DEFINITION_KIND, "", name), body=change, content_type=MERGE_PATCH)
             else:
-                return _is_established(current) and _list_objects(self._api, current) is not None
+                return _is_established(current) and _sample_objects(self._api, current) is not None
         except (Conflict, NotFound):
             pass  # another episode has changed the definition first
         return False
@@ -257,24 +257,24 @@ class SharedDefinition:
             kind = definition["spec"]["names"]["kind"]
             raise PlatformError(
                 f"the cluster already has a definition of {kind} ({self.name}) whose operator would also act on the "
-                f"{kind} of app {self._app.name}; use an app file with `deployed` for a {kind} of that operator, or "
+                f"{kind} of app {self._app.name}; describe an existing {kind} in an app file with `deployed`, or "
                 "remove the definition"
             )
 
 
 def remove_unused(api: Api, name: str) -> bool:
     """Remove our definition if it has no users and no objects; return whether it was removed."""
-    for _ in range(_REMOVALS):
-        definition = api.find(build_path(KIND, "", name))
+    for _ in range(_MAX_ATTEMPTS):
+        definition = api.find(build_path(DEFINITION_KIND, "", name))
         if definition is None or not _is_ours(definition) or definition["metadata"].get("deletionTimestamp"):
             return False
-        if any(api.find(build_path("Namespace", "", user)) for user in _users(definition)) or _list_objects(
+        if any(api.find(build_path("Namespace", "", user)) for user in _users(definition)) or _sample_objects(
             api, definition
         ):
             return False
         preconditions = {key: definition["metadata"][key] for key in ("uid", "resourceVersion")}
         try:
-            return api.delete(build_path(KIND, "", name), {"preconditions": preconditions})
+            return api.delete(build_path(DEFINITION_KIND, "", name), {"preconditions": preconditions})
         except Conflict:
             continue
     return False
@@ -286,8 +286,8 @@ def _is_ours(definition: Object) -> bool:
 
 def _users(definition: Mapping[str, Mapping[str, dict[str, str]]]) -> Iterator[str]:
     for key in definition["metadata"].get("annotations") or {}:
-        if key.startswith(USER):
-            yield key.removeprefix(USER)
+        if key.startswith(USER_PREFIX):
+            yield key.removeprefix(USER_PREFIX)
 
 
 def _is_established(definition: Object) -> bool:
@@ -295,7 +295,7 @@ def _is_established(definition: Object) -> bool:
     return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
 
 
-def _list_objects(api: Api, definition: Object) -> list[Object] | None:
+def _sample_objects(api: Api, definition: Object) -> list[Object] | None:
     """Return at most one object of the defined kind, from any namespace; None if the kind is not served."""
     spec = definition["spec"]
     version = next(entry["name"] for entry in spec["versions"] if entry["served"])

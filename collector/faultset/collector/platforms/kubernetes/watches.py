@@ -54,7 +54,7 @@ class Watch:
         self._ended.set()
 
     def _relist(self) -> str:
-        items, version = self._objects.list_at(self._kind)
+        items, version = self._objects.list_with_version(self._kind)
         names = {item["metadata"]["name"] for item in items}
         for removed in self._names - names:
             self._on_change(self._kind, removed, None)

@@ -192,7 +192,7 @@ def check_template(text: str) -> str:
     try:
         parts = list(string.Formatter().parse(text))
     except ValueError as error:
-        raise ValueError(f"{text!r} must be a text with names in braces, but: {error}") from None
+        raise ValueError(f"{text!r} must be text with names in braces, but: {error}") from None
     for _, name, form, conversion in parts:
         if name is not None and (not re.fullmatch(r"[\w.]+", name) or form or conversion):
             raise ValueError(f"names in braces must be paths such as {{user.name}}, but {text!r} contains {{{name}}}")

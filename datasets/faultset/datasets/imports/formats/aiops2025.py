@@ -211,7 +211,7 @@ def _list_days(fault: _Fault) -> set[str]:
 
 
 def _find_days(root: Path) -> Mapping[str, list[Path]]:
-    """Return day -> its folders of metrics, logs and traces."""
+    """Return the folders of metrics, logs and traces of each day."""
     days: dict[str, list[Path]] = defaultdict(list)
     for folder in sorted(root.rglob("*-parquet")):
         day = next((name for name in reversed(folder.parts) if _DAY.fullmatch(name)), None)

@@ -182,7 +182,7 @@ def _read_first_alert(path: Path) -> int:
 
 
 def _read_metrics(path: Path) -> tuple[Ints, list[Column]]:
-    """Return times and columns, which are named `service-metric`."""
+    """Return the times and the columns, which are named `service-metric`."""
     names = csv_header(path)
     if names[0] != "time" or len(set(names)) < len(names) or not all("-" in name for name in names[1:]):
         raise DataError(f"{path} must have a column time and columns service-metric, once each; restore the file")

@@ -42,7 +42,7 @@ from faultset.datasets.imports.formats.openrca_rows import (
 )
 from faultset.datasets.imports.windows import reference_end
 
-_SAMPLED = 20_000
+_SAMPLE_ROWS = 20_000
 _CONSISTENT = 0.9
 
 
@@ -83,7 +83,7 @@ def _find_duration_issue(system: System, path: Path) -> Iterator[DataIssue]:
 
     try:
         names = span_names(csv_header(path))
-        frame = pd.read_csv(path, dtype=str, nrows=_SAMPLED, encoding="utf-8-sig", keep_default_na=False)
+        frame = pd.read_csv(path, dtype=str, nrows=_SAMPLE_ROWS, encoding="utf-8-sig", keep_default_na=False)
     except (DataError, ValueError, OSError):
         return  # reading its cases reports the error
     if not all(names[ours] for ours in ("trace", "span", "parent", "duration", "time")):

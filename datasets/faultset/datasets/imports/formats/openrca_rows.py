@@ -423,7 +423,7 @@ def _span_table(system: System, frame: pd.DataFrame, names: dict[str, str | None
 
 
 def _outcome(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Return status and code from `success`, or from `status_code` of gRPC or HTTP."""
+    """Return the status and the code from `success`, or from `status_code` of gRPC or HTTP."""
     import pandas as pd
 
     unset = pd.Series("unset", index=frame.index)

@@ -182,7 +182,7 @@ class WorkloadRound:
         return sorted(self.folder.glob("foreground_wl/*.out.*"))
 
     def window(self) -> tuple[int, int, int]:
-        """Return start and end of the workload in UTC ns, and the seconds by which log times are ahead of UTC.
+        """Return the start and end of the workload in UTC ns, and the seconds by which log times are ahead of UTC.
 
         Raises
         ------

@@ -140,7 +140,7 @@ def sample_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int, *, sums:
 
 
 def histogram_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> Iterator[pa.Table]:
-    """Yield count, sum, min and max of histograms without buckets; counts and sums that often fall are gauges."""
+    """Yield the count, sum, min and max of histograms without buckets; counts and sums that often fall are gauges."""
     table = _prepare(tables, start_ns, end_ns)
     attributes = _Attributes(table)
     for statistic in ("count", "sum", "min", "max"):

@@ -385,7 +385,7 @@ def _durations(table: pa.Table, rows: int, path: Path) -> pa.Array:
 
 
 def _status(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return status and code from codes of HTTP, or from codes of gRPC as numbers or names."""
+    """Return the status and the code from codes of HTTP, or from codes of gRPC as numbers or names."""
     status: dict[str, str | None] = {}
     codes: dict[str, str | None] = {}
     for word in _distinct(column):

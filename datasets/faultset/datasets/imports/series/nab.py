@@ -35,7 +35,7 @@ class NABImport(ImportFormat):
         ("data/group/series.csv", r"(^|/)data/[^/]+/[^/]+\.csv$"),
     )
     weakness = (
-        f"Anomalies are the windows of {WINDOWS}, which are longer than the anomalies. Most labels come from "
+        f"The labels are the windows of {WINDOWS}, which are longer than the anomalies. Most labels come from "
         "people who looked at plots; only anomalies in realKnownCause have a known cause. Times have no zone and count "
         "as UTC."
     )

@@ -84,7 +84,7 @@ def _read_json(content: Content, stream: IO[bytes], context: ReadingContext) -> 
 
 
 _WRAPPERS = frozenset(
-    {"API answer", "documents", "Kubernetes watch", "Kubernetes list", "bulk requests", "Fluent Bit records"}
+    {"API response", "documents", "Kubernetes watch", "Kubernetes list", "bulk requests", "Fluent Bit records"}
 )
 
 

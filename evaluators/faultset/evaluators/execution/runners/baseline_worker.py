@@ -228,7 +228,7 @@ def describe(error: BaseException) -> str:
 
 
 def _describe_location(error: BaseException) -> str:
-    """Return function, file and line; code from a notebook has no file."""
+    """Return the function, file and line; code from a notebook has no file."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     if not frames:
         return ""

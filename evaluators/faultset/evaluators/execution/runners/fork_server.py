@@ -219,7 +219,7 @@ def _warm_up() -> None:
 
 
 def _read_reply(child: _Child) -> tuple[bytes, bytes] | None:
-    """Read header and model of a reply; None if the process ended or sent something else."""
+    """Read the header and model of a reply; None if the process ended or sent something else."""
     try:
         return child.connection.recv_bytes(HEADER_BYTES), child.connection.recv_bytes(MODEL_BYTES)
     except (EOFError, OSError):

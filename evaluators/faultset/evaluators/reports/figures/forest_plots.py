@@ -111,7 +111,7 @@ def systems(tables: Sequence[Table], *, methods: int = 10, controls: int = 3) ->
     metric = pooled.metrics[0]
     kinds = {entry.baseline: entry.kind for entry in pooled.entries}
     entries = [{entry.baseline: entry for entry in table.entries} for table in tables]
-    across = {entry.baseline: entry.across for entry in pooled.entries}
+    estimates = {entry.baseline: entry.across for entry in pooled.entries}
 
     def lines(names: Sequence[str]) -> tuple[tuple[str, str, tuple[Cell, ...]], ...]:
         rows = []
@@ -122,7 +122,7 @@ def systems(tables: Sequence[Table], *, methods: int = 10, controls: int = 3) ->
                 )
                 for by_method, table in zip(entries, tables, strict=True)
             ]
-            cells.append(_build_cell(across[name], metric, name, "one more system"))
+            cells.append(_build_cell(estimates[name], metric, name, "one more system"))
             rows.append((name, kinds[name], tuple(cells)))
         return tuple(rows)
 

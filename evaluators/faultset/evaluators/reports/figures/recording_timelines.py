@@ -12,7 +12,7 @@ from faultset.datasets.format.stretches import subtract_intervals
 from faultset.evaluators.recordings.detector_runs import DetectorRun, RecordingFacts, ScoredIncident
 from faultset.evaluators.scoring.alarms import Range
 
-SHOWN = 8
+MAX_SHOWN = 8
 """Number of detectors that are shown for a recording; the others are collapsed."""
 EXPLORER_FILE = "explorer.html"
 """File next to the report that marks link to: the page that `faultset dataset explore` writes."""
@@ -69,8 +69,8 @@ def _build_timeline(runs: Sequence[DetectorRun]) -> dict[str, Any]:
                 for item in facts.incidents
             ),
         ],
-        "shown": lanes[:SHOWN],
-        "folded": lanes[SHOWN:],
+        "shown": lanes[:MAX_SHOWN],
+        "folded": lanes[MAX_SHOWN:],
         "ticks": [
             (
                 round(100 * number / _TICKS, 2),

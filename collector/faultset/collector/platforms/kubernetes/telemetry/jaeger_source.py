@@ -20,7 +20,7 @@ from faultset.datasets.telemetry_formats.jaeger import ReceivedSpan, read_jaeger
 _TAIL_NS = 10_000_000_000
 _LONG_S = 5
 """A span that starts before the tail and ends in its second half or later lasts at least this long."""
-_SETTLED_NS = 20_000_000_000
+_SETTLE_NS = 20_000_000_000
 _TIMEOUT_S, _PAUSE_S = 15.0, 2.0
 _US = 1_000
 
@@ -89,7 +89,7 @@ class JaegerSource:
             The server refuses the request, is unreachable, or has more traces in a microsecond than it returns.
         """
         spans, read_ns = self._finish_early_reading(start_ns, end_ns)
-        tail_ns = max(read_ns, end_ns - _TAIL_NS) if time.time_ns() < end_ns + _SETTLED_NS else end_ns
+        tail_ns = max(read_ns, end_ns - _TAIL_NS) if time.time_ns() < end_ns + _SETTLE_NS else end_ns
         self._read(spans, read_ns, tail_ns)
         deadline = time.monotonic() + _TIMEOUT_S
         previous_count = -1

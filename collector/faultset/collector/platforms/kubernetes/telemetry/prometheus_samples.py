@@ -180,7 +180,7 @@ class SampleReader:
             raise PlatformError(f"{self._endpoint.name} rejected {path}: {reason}")
         warnings = response.get("warnings")
         if warnings:
-            raise TruncatedResponse(f"{self._endpoint.name} responded to {path} only partially: {warnings[0]}")
+            raise TruncatedResponse(f"{self._endpoint.name} sent a partial response to {path}: {warnings[0]}")
         return response.get("data")
 
 

@@ -118,13 +118,13 @@ class DockerLog:
         stream = f"{record.get('stream') or ''} {canonical_json(origin)}"
         self._origins[stream] = origin
         is_partial = not text.endswith("\n") and "time" in record and len(text) >= 16_000
-        for begin_ns, whole in self._joiner.add(time_ns, text.rstrip("\n"), stream, is_partial=is_partial):
-            self._context.add_log(origin, begin_ns, whole)
+        for start_ns, whole in self._joiner.add(time_ns, text.rstrip("\n"), stream, is_partial=is_partial):
+            self._context.add_log(origin, start_ns, whole)
 
     def finish(self) -> None:
         """Read the pending records."""
-        for stream, (begin_ns, whole) in zip(self._origins, self._joiner.finish(), strict=False):
-            self._context.add_log(self._origins[stream], begin_ns, whole)
+        for stream, (start_ns, whole) in zip(self._origins, self._joiner.finish(), strict=False):
+            self._context.add_log(self._origins[stream], start_ns, whole)
 
 
 class LogText:
@@ -157,8 +157,8 @@ class LogText:
                 self._context.rows.drop("has no time")
                 return
             joiner = self._joiners.setdefault(origin, RecordJoiner())
-            for begin_ns, text in joiner.add(time_ns, rest[0] if rest else "", stream, is_partial=flag == "P"):
-                self._context.add_log(origin, begin_ns, text)
+            for start_ns, text in joiner.add(time_ns, rest[0] if rest else "", stream, is_partial=flag == "P"):
+                self._context.add_log(origin, start_ns, text)
         else:
             self._read_timed(line, origin)
 
@@ -202,8 +202,8 @@ class LogText:
         """Read the pending records."""
         self._close()
         for origin, joiner in self._joiners.items():
-            for begin_ns, text in joiner.finish():
-                self._context.add_log(origin, begin_ns, text)
+            for start_ns, text in joiner.finish():
+                self._context.add_log(origin, start_ns, text)
 
 
 def is_log_text(lines: Sequence[str]) -> bool:

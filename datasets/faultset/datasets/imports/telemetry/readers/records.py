@@ -289,7 +289,7 @@ _SHAPES: tuple[_Shape, ...] = (
     ("Loki streams", _has("stream", "values"), RecordReader._read_loki),
     ("Loki streams", _has("stream", "entries"), RecordReader._read_loki),
     (
-        "API answer",
+        "API response",
         lambda value: isinstance(value.get("status"), str) and bool(value.keys() & {"data", "error"}),
         RecordReader._read_response,
     ),

@@ -67,7 +67,7 @@ _NO_LABELS = "{}"
 
 
 def column_of(names: Sequence[str], rule: FileRule) -> dict[str, str]:
-    """Return field -> name of the column that contains it."""
+    """Return the name of the column that contains each field."""
     plain = {_plain(name): name for name in reversed(names)}
     fields = {
         field: next((plain[_plain(word)] for word in words if _plain(word) in plain), "")
