@@ -136,11 +136,11 @@ def count_dropped_packets(listing: str) -> int:
 
 def list_netem_arguments(impairment: NetworkImpairment) -> list[str]:
     """Return the arguments of `tc qdisc replace dev DEVICE` that set a delay."""
-    words = ["root", "handle", HANDLE, "netem", "limit", str(_QUEUE_PACKETS), "delay", _ms(impairment.latency_s)]
-    return [*words, _ms(impairment.jitter_s)] if impairment.jitter_s else words
+    words = ["root", "handle", HANDLE, "netem", "limit", str(_QUEUE_PACKETS), "delay", _format_ms(impairment.latency_s)]
+    return [*words, _format_ms(impairment.jitter_s)] if impairment.jitter_s else words
 
 
-def _ms(seconds: float) -> str:
+def _format_ms(seconds: float) -> str:
     return f"{max(1, math.ceil(1000 * seconds))}ms"
 
 

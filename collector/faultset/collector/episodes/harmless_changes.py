@@ -166,13 +166,13 @@ def _change_setting(platform: Platform, service: str, decoy: Decoy) -> dict[str,
     return change
 
 
-def _batch_pod(decoy: Decoy) -> str:
+def _name_batch_pod(decoy: Decoy) -> str:
     return f"batch-{decoy.seed:08x}"
 
 
 def _start_batch_pod(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
     """Run a pod that uses CPU time on the node, as a batch job does."""
-    name = _batch_pod(decoy)
+    name = _name_batch_pod(decoy)
     milli_cores = 50 + decoy.seed % 200
     image = next(pod["spec"]["containers"][0]["image"] for pod in list_pods(platform, service))
     container = {
@@ -188,8 +188,8 @@ def _start_batch_pod(platform: Platform, service: str, decoy: Decoy) -> dict[str
 
 
 def _delete_batch_pod(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
-    platform.delete("Pod", _batch_pod(decoy), grace_period_s=0)
-    return {"pod": _batch_pod(decoy)}
+    platform.delete("Pod", _name_batch_pod(decoy), grace_period_s=0)
+    return {"pod": _name_batch_pod(decoy)}
 
 
 _STEPS: Mapping[DecoyKind, Mapping[int, _Step]] = {

@@ -98,8 +98,8 @@ class CpuPressure:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._file = None if waited_s else _pressure_file()
-        self._waited_s = waited_s or (_Lag().waited_s if self._file is None else partial(_stalled_s, self._file))
-        self._idle_s = idle_s or _idle_s
+        self._waited_s = waited_s or (_Lag().waited_s if self._file is None else partial(_read_stalled_s, self._file))
+        self._idle_s = idle_s or _read_idle_s
         self._clock = clock
         self._samples: deque[tuple[float, float, float]] = deque()
         self.sample()
@@ -162,12 +162,12 @@ def _group_files() -> list[Path]:
     return [Path(mount, group[1], "cpu.pressure") for mount in mounts] if group else []
 
 
-def _stalled_s(file: Path) -> float:
+def _read_stalled_s(file: Path) -> float:
     match = _TOTAL.search(file.read_text())
     return int(match[1]) / 1e6 if match else 0.0
 
 
-def _idle_s() -> float:
+def _read_idle_s() -> float:
     times = psutil.cpu_times()
     # a core whose processes all wait for a disk is free
     return times.idle + getattr(times, "iowait", 0.0)

@@ -36,7 +36,7 @@ class NeededKey(NamedTuple):
 
 def list_needed_keys(app: AppSpec, service: str) -> tuple[NeededKey, ...]:
     """Return the keys of the spec's ConfigMaps that a service needs."""
-    return tuple(dict.fromkeys(_needed_keys(app, app.services[service])))
+    return tuple(dict.fromkeys(_find_needed_keys(app, app.services[service])))
 
 
 def list_configured_services(app: AppSpec) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def _config_maps(service: ServiceSpec) -> Iterator[str]:
             yield source.config
 
 
-def _needed_keys(app: AppSpec, service: ServiceSpec) -> Iterator[NeededKey]:
+def _find_needed_keys(app: AppSpec, service: ServiceSpec) -> Iterator[NeededKey]:
     variables = {name for _, step in service.steps() for name in step.variables_read()}
     files = {PurePosixPath(path) for _, step in service.steps() for path in step.files_read()}
     for variable in service.environment.values():

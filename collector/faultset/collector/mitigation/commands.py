@@ -87,7 +87,7 @@ class Kubectl:
         """
         state = self._session.state
         start_ns, resolved_before = state.now_ns, len(state.resolved)
-        status, reply = self._answer(line, words, has_filters)
+        status, reply = self._execute(line, words, has_filters)
         result = CommandResult(
             line=line,
             status=status,
@@ -97,7 +97,7 @@ class Kubectl:
         )
         return result, reply
 
-    def _answer(self, line: str, words: Sequence[str] | None, has_filters: bool) -> tuple[CommandStatus, ToolAnswer]:
+    def _execute(self, line: str, words: Sequence[str] | None, has_filters: bool) -> tuple[CommandStatus, ToolAnswer]:
         try:
             program, command = _parse(split_line(line) if words is None else words)
             if isinstance(program, Verb):

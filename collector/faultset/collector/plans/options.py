@@ -79,7 +79,7 @@ class NamedOption:
         return self.name.endswith("_s")
 
 
-def _length(text: str, flag: str | None = None) -> Option:
+def _define_duration(text: str, flag: str | None = None) -> Option:
     return Option(help=text, flag=flag, minimum=0.0, maximum=_DAY_S, shown_default="by profile")
 
 
@@ -250,10 +250,10 @@ class CampaignOptions(TypedDict, total=False):
             help="With --recording, levels of the log lines to keep.", metavar="LEVELS", default=(), shown_default="all"
         ),
     ]
-    warmup_s: Annotated[float | None, _length("Load before the view begins.")]
-    baseline_s: Annotated[float | None, _length("Healthy part of the view, on average.", "healthy")]
-    fault_s: Annotated[float | None, _length("Faulty part of the view, on average.", "faulty")]
-    cooldown_s: Annotated[float | None, _length("Time after the recovery for late telemetry.")]
+    warmup_s: Annotated[float | None, _define_duration("Load before the view begins.")]
+    baseline_s: Annotated[float | None, _define_duration("Healthy part of the view, on average.", "healthy")]
+    fault_s: Annotated[float | None, _define_duration("Faulty part of the view, on average.", "faulty")]
+    cooldown_s: Annotated[float | None, _define_duration("Time after the recovery for late telemetry.")]
     step_s: Annotated[
         float,
         Option(

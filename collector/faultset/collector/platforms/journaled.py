@@ -99,7 +99,7 @@ class JournaledObjects(ABC):
         """Apply a JSON merge patch (RFC 7386) and return the new object."""
         current = self.get(kind, name)
         args = {"kind": kind, "name": name, "change": change}
-        visible = [name, *(change.get("data") or ()), *_leaves(change)]
+        visible = [name, *(change.get("data") or ()), *_yield_strings(change)]
         with self.journal.operation("patch", args, undo_of_patch(current, change), visible):
             self._patch(kind, name, change)
         return self.get(kind, name)
@@ -108,7 +108,9 @@ class JournaledObjects(ABC):
         """Delete an object; the undo recreates it, except for pods, which their owners replace."""
         current = self.get(kind, name)
         args = {"kind": kind, "name": name, "grace_period_s": grace_period_s}
-        with self.journal.operation("delete", args, undo_of_delete(current), [name, *_leaves(current.get("spec"))]):
+        with self.journal.operation(
+            "delete", args, undo_of_delete(current), [name, *_yield_strings(current.get("spec"))]
+        ):
             self._delete(kind, name, grace_period_s)
 
     def change_secret(self, changed: SecretKey, text: str, *, copied_from: SecretKey) -> None:
@@ -126,7 +128,7 @@ class JournaledObjects(ABC):
         """Run a command in the pod's main container and return its output; raise PlatformError if it fails."""
         target = self.get("Pod", pod)
         operations = undo_of_exec(self._workload_labels(target), undo) if undo is not None else None
-        visible = [pod, *_leaves(target["spec"])]
+        visible = [pod, *_yield_strings(target["spec"])]
         with self.journal.operation("exec", {"pod": pod, "argv": list(argv)}, operations, visible):
             return self.run_command(pod, argv)
 
@@ -137,7 +139,7 @@ class JournaledObjects(ABC):
             self._kill(target, target["spec"]["containers"][0]["name"])
 
     def impair(self, pod: str, impairment: Impairment) -> None:
-        """Impair the pod until the undo; the impairment also ends if the collector dies."""
+        """Impair the pod until the undo; the impairment also ends if the collector stops running."""
         target = self.get("Pod", pod)
         args = {"pod": pod, **encode_impairment(impairment)}
         with self.journal.operation("impair", args, undo_of_impairment(pod), [pod]):
@@ -307,13 +309,13 @@ class JournaledPlatform(JournaledObjects, EpisodePlatform):
         """Return a sentence about the pods that are not ready."""
 
 
-def _leaves(change: Any) -> Iterator[str]:
+def _yield_strings(change: Any) -> Iterator[str]:
     """Yield the values in a change as strings, as an engineer sees them in the object."""
     if isinstance(change, Mapping):
         for value in change.values():
-            yield from _leaves(value)
+            yield from _yield_strings(value)
     elif isinstance(change, list | tuple):
         for value in change:
-            yield from _leaves(value)
+            yield from _yield_strings(value)
     elif change is not None:
         yield str(change)

@@ -137,7 +137,7 @@ class _RunningService:
         for variable in list_missing_variables(service):
             start_log.report("setting-missing", variable=variable)
         if defects.leak_mib_s:
-            self.background.append(asyncio.create_task(self._leak(defects.leak_mib_s)))
+            self.background.append(asyncio.create_task(self._leak_memory(defects.leak_mib_s)))
         clients = ClientContext(names=self.names, local=settings.address, metrics=self.metrics, texts=self.persona)
         stores = store_clients(app, service, clients, database_port=defects.database_port)
         await open_databases(app, service, stores, start_log, pause_s=self.persona.login_pause_s)
@@ -262,7 +262,7 @@ class _RunningService:
             self.start_log.report("registration-failed", error=error, **facts)
         self.start_log.report("registered", **facts)
 
-    async def _leak(self, mib_s: float) -> None:
+    async def _leak_memory(self, mib_s: float) -> None:
         """Leak memory from the first request on, so that a new pod serves before it reaches its limit."""
         if self.service.port:
             await self.has_served.wait()

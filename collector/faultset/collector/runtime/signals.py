@@ -93,11 +93,11 @@ def write_all(output: int, data: bytes) -> None:
 def timestamp(time_s: float) -> str:
     """Return a time in the format of log lines: UTC with milliseconds."""
     milliseconds = int(time_s * 1000)
-    return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+    return f"{_format_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
 
 
 @lru_cache(maxsize=4)
-def _second(time_s: int) -> str:
+def _format_second(time_s: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time_s))
 
 

@@ -53,7 +53,7 @@ class KeyValueClient:
         """Return a timestamp later than all earlier ones; raise RpcError if none arrives in time."""
 
         async def ask() -> int:
-            return int((await self._ask_placement(TIMESTAMP, {}, trace))["timestamp"])
+            return int((await self._call_placement(TIMESTAMP, {}, trace))["timestamp"])
 
         return await self._retry(ask, PD_SERVER_TIMEOUT, "pdRPC")
 
@@ -68,7 +68,7 @@ class KeyValueClient:
 
         async def ask() -> Any:
             if region not in self._leaders:
-                region_info = await self._ask_placement(FIND_REGION, {"row": row}, trace)
+                region_info = await self._call_placement(FIND_REGION, {"row": row}, trace)
                 self._leaders[region] = str(region_info["leader"])
             leader = self._leaders[region]
             try:
@@ -83,7 +83,7 @@ class KeyValueClient:
 
         return await self._retry(ask, REGION_UNAVAILABLE, "tikvRPC")
 
-    async def _ask_placement(self, operation: str, body: Mapping[str, Any], trace: Context) -> Any:
+    async def _call_placement(self, operation: str, body: Mapping[str, Any], trace: Context) -> Any:
         return await self._caller.call(
             self._placement, operation, body, trace, span=operation, timeout_s=CALL_TIMEOUT_S
         )

@@ -68,7 +68,7 @@ class EphemeralImpairer(ProgramImpairer):
         """Return the capabilities of the first pod in which the container is running."""
         for pod in self._pods():
             if _is_container_running(pod):
-                return intersect_capabilities([self._ask(pod, "capabilities")])
+                return intersect_capabilities([self._send_request(pod, "capabilities")])
         return intersect_capabilities([])
 
     def impair(self, pod: Object, impairment: Impairment) -> None:
@@ -126,7 +126,7 @@ class EphemeralImpairer(ProgramImpairer):
     def _pods(self) -> list[Object]:
         return self._api.get(build_path("Pod", self._namespace))["items"]
 
-    def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
+    def _send_request(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
         name = target["metadata"]["name"]
         if not self._is_running(target):
             raise NotFound(f"pod {name} was deleted, or its container {EPHEMERAL} is not running")

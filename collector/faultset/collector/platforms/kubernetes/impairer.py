@@ -141,7 +141,7 @@ class ProgramImpairer(ABC):
         self._renewal = Renewal(self.renew)
 
     @abstractmethod
-    def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
+    def _send_request(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
         """Send a request to the program responsible for a pod; raise NotFound if the pod is gone."""
 
     def start(self) -> None:
@@ -164,22 +164,22 @@ class ProgramImpairer(ABC):
             for uid, (target, _) in [*self._impaired.items()]:
                 if pod in (uid, target["metadata"]["name"]):
                     with contextlib.suppress(NotFound):
-                        self._ask(target, "lift", pod=uid)
+                        self._send_request(target, "lift", pod=uid)
                     del self._impaired[uid]
 
     def impaired_packets(self, pod: Object) -> int:
         """Return how many packets have been impaired so far; 0 without an impairment."""
-        return self._ask(pod, "packets", pod=get_uid(pod))["packets"]
+        return self._send_request(pod, "packets", pod=get_uid(pod))["packets"]
 
     def renew(self) -> None:
         """Renew all leases once; restore impairments that the program has lost."""
         with self._lock:
             for uid, (pod, impairment) in [*self._impaired.items()]:
-                if not self._ask(pod, "renew", brief=True, pod=uid)["renewed"]:
+                if not self._send_request(pod, "renew", brief=True, pod=uid)["renewed"]:
                     self._set(pod, impairment, brief=True)
 
     def _set(self, pod: Object, impairment: Impairment, *, brief: bool = False) -> None:
-        self._ask(pod, "impair", brief=brief, pod=get_uid(pod), impairment=encode_impairment(impairment))
+        self._send_request(pod, "impair", brief=brief, pod=get_uid(pod), impairment=encode_impairment(impairment))
 
     def _run(self, name: str, description: str, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Run the program in a pod and return its response; errors start with `description`."""

@@ -89,7 +89,7 @@ class MessageConsumer:
                 if not has_joined:
                     await self._broker.join(self._consumer.topic, self._group)
                     has_joined = True
-                for message in await self._next():
+                for message in await self._receive_messages():
                     await self._process(message)
                     await self._measure_lag()
                 await self._measure_lag()
@@ -112,7 +112,7 @@ class MessageConsumer:
             self._lag.set(await self._broker.lag(self._consumer.topic, self._group))
             self._measured_at = time.monotonic()
 
-    async def _next(self) -> list[BrokerMessage]:
+    async def _receive_messages(self) -> list[BrokerMessage]:
         consumer, member = self._consumer, (self._consumer.topic, self._group, self._member)
         if time.monotonic() - self._claimed_at > consumer.redeliver_after_s / 2:
             self._claimed_at = time.monotonic()

@@ -61,7 +61,7 @@ class InitContainer(ContainerFields):
     wait_for: str | None = None
 
     @model_validator(mode="after")
-    def _does_one_thing(self) -> InitContainer:
+    def _validate_action(self) -> InitContainer:
         if bool(self.program) == (self.wait_for is not None):
             raise ValueError("exactly one of program and wait_for must be given")
         return self

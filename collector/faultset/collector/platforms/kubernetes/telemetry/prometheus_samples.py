@@ -128,7 +128,7 @@ class SampleReader:
         data = self._query(expression, None)
         if isinstance(data, Mapping) and data.get("resultType") == "scalar":
             return [({}, float(data["result"][1]))]
-        return [(item.get("metric", {}), float(item["value"][1])) for item in _result(data, "vector")]
+        return [(item.get("metric", {}), float(item["value"][1])) for item in _get_result(data, "vector")]
 
     def _windows(self, matcher: str, families: Sequence[str], start_ms: int, end_ms: int) -> Iterator[RawSeries]:
         step_ms, at_ms = _FIRST_STEP_MS, start_ms
@@ -187,7 +187,7 @@ class SampleReader:
 def parse_series(data: Any) -> list[RawSeries]:
     """Return the series of the response to a range selector, including NaN and native histograms."""
     series = []
-    for item in _result(data, "matrix"):
+    for item in _get_result(data, "matrix"):
         if item.get("values"):
             series.append(read_pairs(item["metric"], item["values"]))
         if item.get("histograms"):
@@ -208,7 +208,7 @@ def is_too_big(error: PlatformError) -> bool:
     return isinstance(error, TruncatedResponse) or any(phrase in text for phrase in _TOO_BIG)
 
 
-def _result(data: Any, kind: str) -> list[Any]:
+def _get_result(data: Any, kind: str) -> list[Any]:
     if not isinstance(data, Mapping) or data.get("resultType") != kind:
         raise TruncatedResponse(f"a Prometheus server did not respond with a {kind}")
     return data.get("result") or []

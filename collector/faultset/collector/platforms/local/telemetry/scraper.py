@@ -222,7 +222,7 @@ class Scraper:
         await self._await_moment(tick_ns, "kubelet")
         readings: dict[tuple[str, str, int], tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
         series_numbers = self._series_numbers
-        for sample in await self._ask(self._node, ReadSamples(interval_s=self._interval_s)) or ():
+        for sample in await self._request(self._node, ReadSamples(interval_s=self._interval_s)) or ():
             key = (sample.pod, sample.container, sample.metric, *sample.labels.items())
             number = series_numbers.get(key)
             if number is None:
@@ -242,7 +242,7 @@ class Scraper:
         numbers: list[int] = []
         values: list[float] = []
         series_numbers = self._series_numbers
-        for pod, counters in (await self._ask(self._relay, ReadCounters()) or {}).items():
+        for pod, counters in (await self._request(self._relay, ReadCounters()) or {}).items():
             for counter, value in asdict(counters).items():
                 number = series_numbers.get((pod, counter))
                 if number is None:
@@ -253,7 +253,7 @@ class Scraper:
                 values.append(float(value))
         self._store.add(time_ns, numbers, values)
 
-    async def _ask(self, peer: Peer | None, request: Request[ResponseT]) -> ResponseT | None:
+    async def _request(self, peer: Peer | None, request: Request[ResponseT]) -> ResponseT | None:
         if peer is None:
             return None
         try:
