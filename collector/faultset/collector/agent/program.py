@@ -85,7 +85,7 @@ class SchedulingDelay:
 _START_TIMEOUT_S = 10.0
 _RESPONSE_TIMEOUT_S = 25.0
 _POLL_S = 0.1
-_READINGS, _READING_PAUSE_S = 5, 0.02
+_READING_COUNT, _READING_PAUSE_S = 5, 0.02
 
 logger = logging.getLogger(__name__)
 
@@ -241,7 +241,7 @@ def watch(namespace: str, path: Path = Path(SOCKET)) -> int:
 
 def print_clock() -> int:
     """Print the time several times, unbuffered; the caller uses the reading that arrives with the shortest delay."""
-    for _ in range(_READINGS):
+    for _ in range(_READING_COUNT):
         print(time.time_ns(), flush=True)
         time.sleep(_READING_PAUSE_S)
     return 0

@@ -29,7 +29,7 @@ from faultset.datasets.format.versions import EpisodeSummary, complete_episodes,
 from faultset.datasets.remote.file_systems import fetch, fetch_present, is_url
 from faultset.datasets.remote.writing import ARRIVING, FINISHED, FinishedEpisode, FinishedEpisodes, RemoteFolder
 
-_CONTENT = (ARRIVING, CAMPAIGNS, CARD, EPISODES, FINISHED, VERSIONS)
+_DATASET_CONTENT = (ARRIVING, CAMPAIGNS, CARD, EPISODES, FINISHED, VERSIONS)
 _CAMPAIGN_FILES = (CONTEXT_FILE, table_file("label"), table_file("evidence"))
 _DOCUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.json")
 _FILES_PER_FETCH = 500
@@ -165,7 +165,7 @@ class UrlDestination(Destination):
         """Raise DataError if the URL has files but no dataset, PlatformError if it is not writable."""
         remote = RemoteFolder(self.location)
         content = remote.entries()
-        if content and not {*content} & {*_CONTENT}:
+        if content and not {*content} & {*_DATASET_CONTENT}:
             raise DataError(
                 f"--out must be a dataset or an empty URL, but {self.location} contains {content[0]!r}. Choose another"
             )

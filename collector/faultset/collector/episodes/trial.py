@@ -18,7 +18,7 @@ WARM_S = 6.0
 CONFIRM_S = 25.0
 RECOVER_S = 40.0
 _RATE_RPS = 10.0
-_FAILED = ("http_error", "refused", "timeout")
+_FAILED_OUTCOMES = ("http_error", "refused", "timeout")
 
 
 @dataclass
@@ -85,7 +85,7 @@ def try_on_platform(
         say(f"in effect after {trial.confirmed_s:g} s: {trial.evidence}")
         time.sleep(min(warm_s, 5.0))
     outcomes = requests_between(platform, start_ns, time.time_ns())["outcome"].astype(str)
-    trial.failed = (int(outcomes.isin(_FAILED).sum()), len(outcomes))
+    trial.failed = (int(outcomes.isin(_FAILED_OUTCOMES).sum()), len(outcomes))
     undo_start_s = time.monotonic()
     platform.undo()
     platform.wait(

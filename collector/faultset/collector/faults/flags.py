@@ -30,8 +30,8 @@ class _FlagFault(NamedTuple):
     paper_number: int | None = None
 
 
-_SECONDS = (5, 10)
-_PERCENT = (100, 90, 75, 50, 25)
+_IMAGE_DELAYS_S = (5, 10)
+_CHARGE_PERCENTAGES = (100, 90, 75, 50, 25)
 
 _FAULTS = (
     _FlagFault("ad-failure", "adFailure", "Code Defect", "Make one in ten requests for advertisements fail."),
@@ -62,8 +62,8 @@ _FAULTS = (
         "imageSlowLoad",
         "Misconfiguration",
         "Delay images by several seconds.",
-        variants=tuple(f"{number}sec" for number in _SECONDS),
-        intensity=f"{either(_SECONDS)} s",
+        variants=tuple(f"{number}sec" for number in _IMAGE_DELAYS_S),
+        intensity=f"{either(_IMAGE_DELAYS_S)} s",
     ),
     _FlagFault(
         "kafka-queue-problems",
@@ -77,8 +77,8 @@ _FAULTS = (
         "paymentFailure",
         "Authentication Issue",
         "Make a share of the charges fail with an invalid token.",
-        variants=tuple(f"{number}%" for number in _PERCENT),
-        intensity=f"{either(reversed(_PERCENT))} % of the charges",
+        variants=tuple(f"{number}%" for number in _CHARGE_PERCENTAGES),
+        intensity=f"{either(reversed(_CHARGE_PERCENTAGES))} % of the charges",
     ),
     _FlagFault(
         "payment-unreachable",

@@ -69,7 +69,7 @@ class HttpDriver:
 
 
 LOAD_PORT = 9466
-_JSON = "application/json"
+_JSON_TYPE = "application/json"
 
 
 async def serve_http(port: int, load: EpisodeLoad) -> web.AppRunner:
@@ -112,7 +112,7 @@ async def serve_http(port: int, load: EpisodeLoad) -> web.AppRunner:
 
 
 def _json_response(body: bytes) -> web.Response:
-    return web.Response(body=body, content_type=_JSON)
+    return web.Response(body=body, content_type=_JSON_TYPE)
 
 
 @web.middleware

@@ -34,7 +34,7 @@ from faultset.datasets.kubectl.reader import READ_FLAGS, READ_VERBS, answer, log
 LONGEST_WAIT_S = 300.0
 COMMAND_IN_PODS = ("faultset-store", "admin")
 """Start of the commands that `kubectl exec` may run, followed by a store and an action on its accounts or data."""
-_GROUPS = ("rollout", "set")
+_COMMAND_GROUPS = ("rollout", "set")
 _STATUS_BY_ANSWER: dict[str, CommandStatus] = {"ok": "done", "empty": "done", "absent": "failed"}
 
 
@@ -131,12 +131,12 @@ def _parse(words: Sequence[str]) -> tuple[Verb | None, KubectlCommand]:
         verb, rest = split_verb(rest, READ_FLAGS)
         if verb in READ_VERBS:
             return None, read_command(verb, rest)
-        if verb in _GROUPS:
+        if verb in _COMMAND_GROUPS:
             action, rest = split_verb(rest, READ_FLAGS)
             verb = f"{verb} {action}"
     elif program != "sleep":
         rule = "a command must start with kubectl or sleep"
-        if program in (*READ_VERBS, *_VERBS) or program in _GROUPS:
+        if program in (*READ_VERBS, *_VERBS) or program in _COMMAND_GROUPS:
             raise CommandRefused(f"{rule}; write: kubectl {' '.join(words)}")
         raise CommandRefused(f"{rule}, got {program or 'nothing'!r}")
     if verb not in _VERBS:

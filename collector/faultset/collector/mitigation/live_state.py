@@ -39,7 +39,7 @@ LIVE_KINDS = (
     "PersistentVolume", "Node",
 )  # fmt: skip
 """Kinds that platforms support."""
-_WRITABLE = frozenset(LIVE_KINDS) - {"Node", "Endpoints"}
+_WRITABLE_KINDS = frozenset(LIVE_KINDS) - {"Node", "Endpoints"}
 """Kinds that commands may change: all except nodes and endpoints."""
 _WINDOW_NS = 3600 * SECOND_NS
 """Maximum age of events and log lines."""
@@ -254,7 +254,7 @@ class KubectlSession:
 
     def require_writable(self, kind: str) -> None:
         """Raise CommandRefused for kinds that no command may change."""
-        if kind not in _WRITABLE:
+        if kind not in _WRITABLE_KINDS:
             raise CommandRefused(
                 f"{resource_name(kind)} do not belong to the application; change only the application's objects"
             )

@@ -24,9 +24,9 @@ from faultset.datasets.metrics.roles import builtin_catalogue
 LINES_PER_PAGE = 5_000
 """Loki's default limit (`max_entries_limit_per_query`)."""
 _TRACES_PER_PAGE = 500
-_US, _SECOND_NS = 1_000, 1_000_000_000
+_US_NS, _SECOND_NS = 1_000, 1_000_000_000
 _FIRST_STEP_NS = 60 * _SECOND_NS
-_OBJECTS = (
+_OBJECT_PATHS = (
     "/api/v1/{}pods", "/api/v1/{}services", "/apis/apps/v1/{}deployments", "/apis/apps/v1/{}statefulsets",
     "/apis/apps/v1/{}daemonsets", "/apis/apps/v1/{}replicasets", "/api/v1/{}events",
 )  # fmt: skip
@@ -102,7 +102,7 @@ def fetch_jaeger_traces(endpoint: Endpoint, selection: Selection, advance: Advan
     """Fetch all traces with a span in the window; return the number of services."""
     pager, known_traces = TracePager(endpoint, selection.namespace), KnownTraces()
     services = [name for name in pager.list_services() if not _JAEGER_SERVICES.fullmatch(name)]
-    start_us, end_us = selection.start_ns // _US, -(-selection.end_ns // _US)
+    start_us, end_us = selection.start_ns // _US_NS, -(-selection.end_ns // _US_NS)
     for number, service in enumerate(services):
         for _ in pager.service_pages(service, start_us, end_us, known_traces):
             advance(number / len(services))
@@ -186,7 +186,7 @@ def fetch_objects(endpoint: Endpoint, selection: Selection, advance: Advance) ->
     """Fetch the current objects and the stored events of a cluster; return their number."""
     scope = f"namespaces/{selection.namespace}/" if selection.namespace else ""
     count = 0
-    for number, path in enumerate(_OBJECTS):
+    for number, path in enumerate(_OBJECT_PATHS):
         token = ""
         while True:
             params = {"limit": str(_OBJECTS_PER_PAGE)} | ({"continue": token} if token else {})
@@ -195,5 +195,5 @@ def fetch_objects(endpoint: Endpoint, selection: Selection, advance: Advance) ->
             token = (response.get("metadata") or {}).get("continue") or ""
             if not token:
                 break
-        advance((number + 1) / len(_OBJECTS))
+        advance((number + 1) / len(_OBJECT_PATHS))
     return count

@@ -21,7 +21,7 @@ from faultset.core.suggestions import unknown_name
 _TargetPair = tuple[str, str]
 _MAX_RANDOM_COST = 1_000
 _USE_COST = 1_000_000
-_SLACK = 2
+_MAX_EXTRA_USES = 2
 """Maximum difference between the uses of a target and of the least used target."""
 
 
@@ -44,7 +44,7 @@ def draw_faults(
         for spec in _sort_by_target_count(specs, app):
             names = _list_possible_targets(spec, app, targets)
             fewest_uses = min(uses[name] for name in names)
-            names = [name for name in names if uses[name] <= fewest_uses + _SLACK]
+            names = [name for name in names if uses[name] <= fewest_uses + _MAX_EXTRA_USES]
             ranks = {name: (uses_by_fault[spec.name, name], uses[name]) for name in names}
             target = str(rng.choice([name for name, rank in ranks.items() if rank == min(ranks.values())]))
             uses[target] += 1

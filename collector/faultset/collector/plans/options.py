@@ -16,7 +16,7 @@ Schedule = Literal["constant", "gradual", "intermittent", "delayed"]
 MAX_CONCURRENT = 2
 MAX_ROLLOUTS = 20
 _DAY_S = 86_400.0
-_NAMES = "Comma-separated names, or all."
+_NAMES_HELP = "Comma-separated names, or all."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class CampaignOptions(TypedDict, total=False):
         Annotated[
             Sequence[str],
             Option(
-                help=f"Faults to inject. {_NAMES} noop injects none.",
+                help=f"Faults to inject. {_NAMES_HELP} noop injects none.",
                 metavar="NAMES",
                 plugins=("faultset.faults", "all", "noop"),
             ),

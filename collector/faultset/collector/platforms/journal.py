@@ -28,8 +28,8 @@ UndoOperation = dict[str, Any]
 
 SERVER_FIELDS = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields", "selfLink")
 """Fields of `metadata` that only the API server sets."""
-_CONTENT = ("spec", "data", "binaryData", "stringData", "type")
-_ASSIGNED = {"Service": ("clusterIP", "clusterIPs"), "PersistentVolumeClaim": ("volumeName",)}
+_CONTENT_FIELDS = ("spec", "data", "binaryData", "stringData", "type")
+_ASSIGNED_FIELDS = {"Service": ("clusterIP", "clusterIPs"), "PersistentVolumeClaim": ("volumeName",)}
 """Fields of `spec` that the cluster sets and that may differ after an object was recreated."""
 
 
@@ -127,11 +127,11 @@ def restoring_change(current: Mapping[str, Any], former: Mapping[str, Any]) -> d
 def list_assigned_fields(resource: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an object's spec that the cluster sets, such as an address or a volume."""
     spec = resource.get("spec", {})
-    return {key: spec[key] for key in _ASSIGNED.get(resource["kind"], ()) if key in spec}
+    return {key: spec[key] for key in _ASSIGNED_FIELDS.get(resource["kind"], ()) if key in spec}
 
 
 def _extract_content(resource: Mapping[str, Any]) -> dict[str, Any]:
-    content: dict[str, Any] = {key: resource[key] for key in _CONTENT if resource.get(key)}
+    content: dict[str, Any] = {key: resource[key] for key in _CONTENT_FIELDS if resource.get(key)}
     if "spec" in content:
         assigned = list_assigned_fields(resource)
         content["spec"] = {key: value for key, value in resource["spec"].items() if key not in assigned}

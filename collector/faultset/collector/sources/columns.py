@@ -14,7 +14,7 @@ from faultset.core.json_text import replace_surrogates
 
 Numbers = npt.NDArray[Any]
 
-_HEX = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), dtype="S2")
+_HEX_DIGITS = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), dtype="S2")
 
 
 class Words:
@@ -61,5 +61,5 @@ def hex_array(ids: Numbers) -> pa.StringArray:
     count, width = ids.shape
     offsets = np.arange(count + 1, dtype=np.int32) * (2 * width)
     valid = np.packbits(ids.any(axis=1), bitorder="little")
-    buffers = (offsets, _HEX[ids].tobytes(), valid)
+    buffers = (offsets, _HEX_DIGITS[ids].tobytes(), valid)
     return pa.StringArray.from_buffers(count, *(pa.py_buffer(buffer) for buffer in buffers))

@@ -23,7 +23,7 @@ SCHEMA = without_episode(SPANS)
 _WORD_COLUMNS = ("reported_service", "pod", "peer_service", "operation", "kind", "status", "attributes")
 _NO_STATUS_CODE = -(2**31)
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
-_ODD = np.uint64(0x9E3779B97F4A7C15)
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class SpanStore:
@@ -119,5 +119,5 @@ class SpanWindow:
         """Return the indices of the first copy of each span."""
         trace = np.ascontiguousarray(self._ids["trace_id"]).view(np.uint64).reshape(-1, 2)
         span = np.ascontiguousarray(self._ids["span_id"]).view(np.uint64).reshape(-1)
-        _, first = np.unique(span ^ (trace[:, 0] * _ODD) ^ trace[:, 1], return_index=True)
+        _, first = np.unique(span ^ (trace[:, 0] * _HASH_FACTOR) ^ trace[:, 1], return_index=True)
         return np.sort(first)

@@ -10,7 +10,7 @@ from faultset.collector.spec.features.operators import CustomResource
 Manifest = dict[str, Any]
 
 _RBAC = "rbac.authorization.k8s.io/v1"
-_CHANGES = ["get", "list", "watch", "create", "update", "patch", "delete"]
+_OPERATOR_VERBS = ["get", "list", "watch", "create", "update", "patch", "delete"]
 
 
 def operator_manifests(app: AppSpec) -> list[Manifest]:
@@ -46,9 +46,9 @@ def operator_rules(resource: CustomResource) -> list[Manifest]:
     plural = resource.plural
     resources = [plural, f"{plural}/status", f"{plural}/finalizers"]
     return [
-        {"apiGroups": [resource.group], "resources": resources, "verbs": _CHANGES},
-        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": _CHANGES},
-        {"apiGroups": [""], "resources": ["services", "persistentvolumeclaims", "pods"], "verbs": _CHANGES},
+        {"apiGroups": [resource.group], "resources": resources, "verbs": _OPERATOR_VERBS},
+        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": _OPERATOR_VERBS},
+        {"apiGroups": [""], "resources": ["services", "persistentvolumeclaims", "pods"], "verbs": _OPERATOR_VERBS},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     ]
 

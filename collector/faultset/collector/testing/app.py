@@ -24,7 +24,7 @@ from faultset.collector.spec.files import format_spec
 from faultset.collector.spec.manifests import manifests, service_manifests, workload
 from faultset.collector.spec.routes import find_route
 
-_DRAWS = 200
+_DRAW_COUNT = 200
 
 
 def check_app(app: str | AppSpec) -> AppSpec:
@@ -56,7 +56,7 @@ def _check_requests(app: AppSpec) -> None:
     entry, rng = app.services[app.entry.service], np.random.default_rng(1)
     for name, mix in app.mixes.items():
         for request in (app.requests[kind] for kind in mix.shares):
-            for _ in range(_DRAWS // len(mix.shares)):
+            for _ in range(_DRAW_COUNT // len(mix.shares)):
                 parameters = request.draw(rng)
                 path = request.path.format_map(parameters)
                 is_served = not entry.operations or find_route(path, entry.operations, request.method)

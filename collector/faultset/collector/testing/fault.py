@@ -33,7 +33,7 @@ T = TypeVar("T")
 Effect = Callable[[FakePlatform, str, Mapping[str, Any]], None]
 _THROTTLED_METRIC = "container_cpu_cfs_throttled_periods_total"
 _CPU_METRIC = "container_cpu_usage_seconds_total"
-_CORES = 0.4
+_CPU_CORES = 0.4
 _BACK_OFF_S = 30.0
 """Time after which a container that was killed once is running again."""
 _SEED = 5
@@ -252,7 +252,7 @@ def _deploy(pickled_app: bytes) -> bytes:
             for age_s in (3, 2, 1):
                 row = {**sample, "time": now - age_s * 10**9, "pod": name}
                 platform.rows["metrics"].append({**row, "metric": _THROTTLED_METRIC, "value": 100.0})
-                platform.rows["metrics"].append({**row, "metric": _CPU_METRIC, "value": 100 - _CORES * age_s})
+                platform.rows["metrics"].append({**row, "metric": _CPU_METRIC, "value": 100 - _CPU_CORES * age_s})
     pods = [pod["metadata"]["name"] for pod in platform.list("Pod")]
     platform.simulation.end(*pods, code=137, out_of_memory=True)
     platform.simulation.advance(_BACK_OFF_S)

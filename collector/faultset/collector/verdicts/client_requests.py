@@ -59,7 +59,7 @@ _BLOCK_NS = 5 * SECOND_NS
 _BLOCK_QUANTILE = 0.75
 _MEMORY_S = 2.0
 _STEP_S = 0.1
-_STRATA = 4
+_STRATUM_COUNT = 4
 _MIN_REQUESTS = 5
 
 
@@ -194,15 +194,15 @@ def compare_latencies(before: TimedRequests, after: TimedRequests, windows: Comp
     """
     if min(len(before), len(after)) < _MIN_REQUESTS:
         return None
-    bounds = np.quantile(before.loads, np.linspace(0, 1, _STRATA + 1)[1:-1])
+    bounds = np.quantile(before.loads, np.linspace(0, 1, _STRATUM_COUNT + 1)[1:-1])
     stratum_before = np.searchsorted(bounds, before.loads, side="right")
     stratum_after = np.searchsorted(bounds, after.loads, side="right")
-    healthy_counts = np.bincount(stratum_before, minlength=_STRATA)
+    healthy_counts = np.bincount(stratum_before, minlength=_STRATUM_COUNT)
     comparable = (after.loads <= before.loads.max()) & (healthy_counts[stratum_after] >= _MIN_REQUESTS)
     after, stratum_after = after[comparable], stratum_after[comparable]
     if len(after) < _MIN_REQUESTS:
         return None
-    suspect_counts = np.bincount(stratum_after, minlength=_STRATA)
+    suspect_counts = np.bincount(stratum_after, minlength=_STRATUM_COUNT)
     weights = np.where(healthy_counts > 0, suspect_counts / np.maximum(healthy_counts, 1), 0.0)
     # relative to the usual latency at that load, so that blocks of higher load do not count as slower
     usual_latencies = np.array(

@@ -45,7 +45,7 @@ def rolled_out_services(evidence: pd.DataFrame) -> dict[str, int]:
 
 RUN = 3
 CAP = 1000.0
-_STEADY = 0.98
+_MIN_STEADY_SHARE = 0.98
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
 
 def _is_steady(reference: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     """Return which columns have a value in almost every step."""
-    return np.asarray(np.isfinite(reference).mean(axis=0) >= _STEADY, dtype=np.bool_)
+    return np.asarray(np.isfinite(reference).mean(axis=0) >= _MIN_STEADY_SHARE, dtype=np.bool_)
 
 
 def _has_gap(values: npt.NDArray[np.float64], steps: int) -> npt.NDArray[np.bool_]:

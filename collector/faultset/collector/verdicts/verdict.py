@@ -135,7 +135,7 @@ LATENT = "latent"
 """Check of evidence rows of the latent test."""
 UNCALIBRATED = "not calibrated for this application, platform, step and load"
 """Reason in the evidence of a latent test that has no limit."""
-_REPLACED = "not applied, because a harmless change replaced pods after the onset"
+_REPLACED_REASON = "not applied, because a harmless change replaced pods after the onset"
 """Reason in the evidence of a latent test whose target got new pods."""
 
 
@@ -211,7 +211,7 @@ def judge_episode(
         messages=find_deliveries(message_spans, healthy_until_ns=windows.reference_end_ns),
         targets=faulty or [name for name in view.context.services if name not in rolled_out],
         limit=None if is_replaced else limit,
-        missing_limit=_REPLACED if is_replaced else UNCALIBRATED,
+        missing_limit=_REPLACED_REASON if is_replaced else UNCALIBRATED,
         load_varies=not plan.traffic.pattern.is_constant,
     )
     return replace(

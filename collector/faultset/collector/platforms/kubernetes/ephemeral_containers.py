@@ -24,7 +24,7 @@ from faultset.core.errors import PlatformError
 from faultset.core.polling import poll_until
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
-_STRATEGIC = "application/strategic-merge-patch+json"
+_PATCH_TYPE = "application/strategic-merge-patch+json"
 _START_TIMEOUT_S = 60.0
 _POLL_S = 0.4
 
@@ -110,7 +110,7 @@ class EphemeralImpairer(ProgramImpairer):
         }
         path = f"{build_path('Pod', self._namespace, pod['metadata']['name'])}/ephemeralcontainers"
         try:
-            self._api.call("PATCH", path, body={"spec": {"ephemeralContainers": [container]}}, content_type=_STRATEGIC)
+            self._api.call("PATCH", path, body={"spec": {"ephemeralContainers": [container]}}, content_type=_PATCH_TYPE)
         except NotFound:
             return
 

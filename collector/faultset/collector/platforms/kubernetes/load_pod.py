@@ -24,7 +24,7 @@ from faultset.core.errors import PlatformError
 
 NAME = "load"
 _START_TIMEOUT_S = 90.0
-_RESULTS = "/tmp/requests.bin"
+_RESULTS_FILE = "/tmp/requests.bin"
 
 
 class LoadPod:
@@ -60,7 +60,7 @@ class LoadPod:
                 "data": {SPEC_PATH.rpartition("/")[2]: format_spec(self._app)},
             }
         )
-        options = {"app": SPEC_PATH, "target": target, "results": _RESULTS, "http": LOAD_PORT}
+        options = {"app": SPEC_PATH, "target": target, "results": _RESULTS_FILE, "http": LOAD_PORT}
         argv = ["python3", "-m", "faultset.collector.load"]
         argv += [word for name, value in options.items() for word in (f"--{name}", str(value))]
         self._control.create(_build_pod(self._image, argv))

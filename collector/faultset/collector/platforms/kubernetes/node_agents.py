@@ -25,7 +25,7 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 AGENT_NAME = "faultset-agent"
 AGENT_LABELS = {**MANAGED, "app.kubernetes.io/name": AGENT_NAME}
-_LOGS = "/var/log/pods"
+_LOGS_FOLDER = "/var/log/pods"
 
 
 def agent_manifests(*, namespace: str, image: str, app_namespace: str) -> list[Object]:
@@ -75,13 +75,13 @@ def _build_pod(image: str, app_namespace: str) -> dict[str, Any]:
                 "readinessProbe": {"exec": {"command": ["test", "-S", SOCKET]}, "periodSeconds": 2},
                 "volumeMounts": [
                     {"name": "volumes", "mountPath": VOLUME_ROOT},
-                    {"name": "logs", "mountPath": _LOGS, "readOnly": True},
+                    {"name": "logs", "mountPath": _LOGS_FOLDER, "readOnly": True},
                 ],
             }
         ],
         "volumes": [
             {"name": "volumes", "hostPath": {"path": VOLUME_ROOT, "type": "DirectoryOrCreate"}},
-            {"name": "logs", "hostPath": {"path": _LOGS, "type": "DirectoryOrCreate"}},
+            {"name": "logs", "hostPath": {"path": _LOGS_FOLDER, "type": "DirectoryOrCreate"}},
         ],
     }
 

@@ -28,7 +28,7 @@ WATCHED = (
     "PersistentVolumeClaim",
     "PersistentVolume",
 )
-_IGNORED = {("ConfigMap", "kube-root-ca.crt")}
+_IGNORED_OBJECTS = {("ConfigMap", "kube-root-ca.crt")}
 CHAOS_MESH_GROUP = "chaos-mesh.org"
 """API group whose events are not recorded, because they name the fault."""
 _PAUSE_S = 0.5
@@ -169,7 +169,7 @@ class Observer:
         return name if name in self._services else None
 
     def _object_changed(self, kind: str, name: str, resource: Object | None) -> None:
-        if (kind, name) in _IGNORED:
+        if (kind, name) in _IGNORED_OBJECTS:
             return
         with self._lock:
             if resource is not None:

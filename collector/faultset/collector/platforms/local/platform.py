@@ -38,8 +38,8 @@ from faultset.core.errors import PlatformError
 from faultset.core.polling import poll_until
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
-_NAME = "load"
-_FUNCTION = "faultset.collector.load.process:main"
+_LOAD_JOB = "load"
+_LOAD_FUNCTION = "faultset.collector.load.process:main"
 _STOP_TIMEOUT_S = 10.0
 
 
@@ -84,10 +84,10 @@ class Load:
             "bind": self._plane.addresses.load,
         }
         argv = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        self._plane.jobs.pop(_NAME, None)
+        self._plane.jobs.pop(_LOAD_JOB, None)
         self._is_active = True
         env = self._plane.worker.environment
-        job = RunJob(name=_NAME, function=_FUNCTION, argv=tuple(argv), env=env, log=self._log)
+        job = RunJob(name=_LOAD_JOB, function=_LOAD_FUNCTION, argv=tuple(argv), env=env, log=self._log)
         self._pid = self._plane.call("node", job)
         while not socket.exists():
             self.check()
@@ -111,10 +111,10 @@ class Load:
 
         def has_ended() -> bool:
             self._plane.check()
-            return _NAME in self._plane.jobs
+            return _LOAD_JOB in self._plane.jobs
 
         if not poll_until(has_ended, timeout_s=_STOP_TIMEOUT_S, pause_s=0.02):
-            self._plane.call("node", SignalJob(name=_NAME, signal="KILL"))
+            self._plane.call("node", SignalJob(name=_LOAD_JOB, signal="KILL"))
 
     def close(self) -> None:
         """Close the connection to the load process; the process ends with the platform."""
@@ -125,11 +125,11 @@ class Load:
     def check(self) -> None:
         """Raise PlatformError if the load has ended or is stopped; a stopped load is killed first."""
         self._plane.check()
-        code = self._plane.jobs.get(_NAME)
+        code = self._plane.jobs.get(_LOAD_JOB)
         if code is not None and self._is_active:
             raise PlatformError(f"the load ended with code {code}; last log lines: {tail(self._log)}")
         if self._is_active and code is None and is_stopped(self._pid):
-            self._plane.call("node", SignalJob(name=_NAME, signal="KILL"))
+            self._plane.call("node", SignalJob(name=_LOAD_JOB, signal="KILL"))
             raise PlatformError("the load was stopped by a signal, so its data is invalid; do not stop it")
 
 

@@ -136,7 +136,7 @@ class Breakers:
 
 
 HEADER = "grpc-timeout"
-_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _MAX_DIGITS = 8
 _GRACE_S = 0.02
 """Grace period of an operation, so that its calls with the same deadline fail first."""
@@ -163,7 +163,7 @@ def header_value(left_s: float) -> str:
     ('250000u', '3600000m')
     """
     for unit in ("u", "m", "S"):
-        value = max(0, round(left_s / _UNITS[unit]))
+        value = max(0, round(left_s / _UNITS_S[unit]))
         if len(str(value)) <= _MAX_DIGITS:
             return f"{value}{unit}"
     return f"{10**_MAX_DIGITS - 1}S"
@@ -177,9 +177,9 @@ def time_left(headers: Mapping[str, str]) -> float | None:
     """
     text = headers.get(HEADER, "")
     digits, unit = text[:-1], text[-1:]
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS and unit in _UNITS):
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS and unit in _UNITS_S):
         return None
-    return int(digits) * _UNITS[unit]
+    return int(digits) * _UNITS_S[unit]
 
 
 @asynccontextmanager

@@ -109,12 +109,12 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
-_PORTS = {"http": 80, "https": 443}
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def host_and_port(url: SplitResult) -> tuple[str, int]:
     """Return the host and port of a URL; the port defaults to the scheme's port."""
-    return url.hostname or "", url.port or _PORTS.get(url.scheme, 80)
+    return url.hostname or "", url.port or _DEFAULT_PORTS.get(url.scheme, 80)
 
 
 class HttpClient:

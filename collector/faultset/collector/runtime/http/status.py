@@ -24,7 +24,7 @@ class Code(enum.IntEnum):
     UNAVAILABLE = 14
 
 
-_NAMES = {
+_CODE_NAMES = {
     Code.OK: "OK",
     Code.CANCELED: "Canceled",
     Code.UNKNOWN: "Unknown",
@@ -36,7 +36,7 @@ _NAMES = {
     Code.INTERNAL: "Internal",
     Code.UNAVAILABLE: "Unavailable",
 }
-_CLASSES = {
+_STATUS_CLASSES = {
     Code.OK: "2xx",
     Code.CANCELED: "4xx",
     Code.INVALID_ARGUMENT: "4xx",
@@ -44,7 +44,7 @@ _CLASSES = {
     Code.FAILED_PRECONDITION: "4xx",
     Code.UNKNOWN: "0xx",
 }
-_HTTP = {
+_HTTP_STATUSES = {
     Code.OK: 200,
     Code.CANCELED: 499,
     Code.INVALID_ARGUMENT: 400,
@@ -80,7 +80,7 @@ class RpcError(Exception):
         self.dialled = dialled
 
     def __str__(self) -> str:
-        return f"rpc error: code = {_NAMES[self.code]} desc = {self.description}"
+        return f"rpc error: code = {_CODE_NAMES[self.code]} desc = {self.description}"
 
 
 class CallRejectedError(RpcError):
@@ -103,12 +103,12 @@ class BadRequest(Exception):
 
 def response_class(code: Code) -> str:
     """Return the class of a code in OpenTracing's interceptor: 2xx, 4xx, 5xx, or 0xx for UNKNOWN."""
-    return _CLASSES.get(code, "5xx")
+    return _STATUS_CLASSES.get(code, "5xx")
 
 
 def http_status(code: Code) -> int:
     """Return the HTTP status that corresponds to a code."""
-    return _HTTP.get(code, 500)
+    return _HTTP_STATUSES.get(code, 500)
 
 
 class ErrorTexts:

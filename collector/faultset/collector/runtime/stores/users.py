@@ -17,7 +17,7 @@ from faultset.core.errors import PlatformError
 _READ_CAPABILITY = "dac_read_search"
 """Capability that the server's user keeps if root has it, to reach its files in folders that only root may enter."""
 _READ_CAPABILITY_BIT = 2
-_STATUS = Path("/proc/self/status")
+_STATUS_FILE = Path("/proc/self/status")
 
 _OPTIONS_OF_ROOT = ("--ipc",)
 """Options of `unshare` for private shared memory. Root needs no user namespace, which would prevent changing users."""
@@ -66,7 +66,7 @@ def argv_as_user(argv: Sequence[str], preferred: str) -> list[str]:
 
 def _may_read_everything() -> bool:
     """Return whether root may enter any folder, which containers usually forbid."""
-    match = re.search(r"^CapBnd:\s*([0-9a-f]+)$", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
+    match = re.search(r"^CapBnd:\s*([0-9a-f]+)$", _STATUS_FILE.read_text(encoding="ascii"), re.MULTILINE)
     return match is not None and bool(int(match[1], 16) >> _READ_CAPABILITY_BIT & 1)
 
 

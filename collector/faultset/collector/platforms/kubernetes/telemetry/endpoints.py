@@ -19,7 +19,7 @@ from faultset.core.errors import PlatformError, UsageError
 
 FIRST_RETRY_TIMEOUT_S = 5.0
 TIMEOUT_S = 60.0
-_BUSY = (429, 500, 502, 503, 504)
+_BUSY_STATUSES = (429, 500, 502, 503, 504)
 _JSON_HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip"}
 
 Parameters = Mapping[str, str | Sequence[str]]
@@ -172,7 +172,7 @@ class UrlEndpoint(Endpoint):
                     self._has_responded = True
                     return response.data
                 if (
-                    response.status not in _BUSY
+                    response.status not in _BUSY_STATUSES
                     or time.monotonic() + pause_s > deadline
                     or _is_query_error(response.data)
                 ):

@@ -22,7 +22,7 @@ _LONG_S = 5
 """A span that starts before the tail and ends in its second half or later lasts at least this long."""
 _SETTLE_NS = 20_000_000_000
 _TIMEOUT_S, _PAUSE_S = 15.0, 2.0
-_US = 1_000
+_US_NS = 1_000
 
 
 class JaegerSource:
@@ -113,7 +113,7 @@ class JaegerSource:
             return CollectedSpans(start_ns, end_ns), start_ns
         # long spans may have been sent after the early reading
         filters = {"minDuration": f"{_LONG_S}s"}
-        self._read(early.spans, start_ns, early.until_ns, filters, step_us=(early.until_ns - start_ns) // _US + 1)
+        self._read(early.spans, start_ns, early.until_ns, filters, step_us=(early.until_ns - start_ns) // _US_NS + 1)
         return early.spans, early.until_ns
 
     def _fill_services(self, table: pa.Table) -> pa.Table:
@@ -138,7 +138,7 @@ class JaegerSource:
         step_us: int | None = None,
     ) -> None:
         """Read the traces with a span in the window that match filters of Jaeger's query API."""
-        start_us, end_us = start_ns // _US, -(-end_ns // _US)
+        start_us, end_us = start_ns // _US_NS, -(-end_ns // _US_NS)
         if start_us >= end_us:
             return
         for page in read_ahead(self._pager.pages(start_us, end_us, spans.known_traces, filters, step_us)):

@@ -17,7 +17,7 @@ from faultset.datasets.telemetry_formats.jaeger import ReceivedSpan
 
 PATH = "/api/traces"
 # start of a trace; cannot match inside a JSON string, because quotes are escaped there
-_BEGIN = re.compile(rb'\{"traceID":"[0-9a-fA-F]+","spans":\[')
+_TRACE_START = re.compile(rb'\{"traceID":"[0-9a-fA-F]+","spans":\[')
 
 Traces = Sequence[Mapping[str, Any]]
 
@@ -50,7 +50,7 @@ class KnownTraces:
         PlatformError
             The server refuses the request.
         """
-        starts = [match.start() for match in _BEGIN.finditer(body)]
+        starts = [match.start() for match in _TRACE_START.finditer(body)]
         if len(starts) >= fewer_than:
             return len(starts), []
         traces = [body[start:end] for start, end in pairwise(starts)]

@@ -29,7 +29,7 @@ from faultset.datasets.telemetry_formats.prometheus import (
 SAMPLES_PER_RESPONSE = 150_000
 _FIRST_STEP_MS, _MIN_STEP_MS, _MAX_STEP_MS = 60_000, 1_000, 3_600_000
 _SELECTOR_CHARACTERS = 4_000
-_MS = 1_000_000
+_MS_NS = 1_000_000
 _TOO_BIG = ("too many samples", "timed out", "timeout", "too large", "exceed", "resource exhausted", "limit")
 
 
@@ -64,8 +64,8 @@ class SampleReader:
             "/api/v1/label/__name__/values",
             {
                 "match[]": [f"{{{matcher}}}" for matcher in matchers],
-                "start": _seconds(start_ns // _MS),
-                "end": _seconds(-(-end_ns // _MS)),
+                "start": _seconds(start_ns // _MS_NS),
+                "end": _seconds(-(-end_ns // _MS_NS)),
             },
         )
         return sorted(names or ())
@@ -92,7 +92,7 @@ class SampleReader:
 
     def pieces(self, matcher: str, families: Sequence[str], start_ns: int, end_ns: int) -> Iterator[RawSeries]:
         """Yield the samples of one batch from `batch_families`; the pieces of each metric are in time order."""
-        return self._windows(matcher, families, start_ns // _MS, -(-end_ns // _MS))
+        return self._windows(matcher, families, start_ns // _MS_NS, -(-end_ns // _MS_NS))
 
     def _convert_histograms(self, all_series: Sequence[RawSeries]) -> list[RawSeries]:
         """Replace native histograms with classic series, unless the server also stores the classic series."""
@@ -111,7 +111,11 @@ class SampleReader:
 
     def exemplars(self, matcher: str, start_ns: int, end_ns: int) -> list[tuple[Labels, list[Exemplar]]]:
         """Return the exemplars in `[start_ns, end_ns)` with the labels of their series."""
-        params = {"query": f"{{{matcher}}}", "start": _seconds(start_ns // _MS), "end": _seconds(-(-end_ns // _MS))}
+        params = {
+            "query": f"{{{matcher}}}",
+            "start": _seconds(start_ns // _MS_NS),
+            "end": _seconds(-(-end_ns // _MS_NS)),
+        }
         result = []
         for series in self._data("/api/v1/query_exemplars", params) or ():
             exemplars = [Exemplar.parse(item) for item in series["exemplars"]]
@@ -163,7 +167,7 @@ class SampleReader:
         selector = f"{{__name__=~{match_any(families)},{matcher}}}[{end_ms - start_ms}ms]"
         selected = []
         for series in parse_series(self._query(selector, end_ms - 1)):
-            times = series.times // _MS
+            times = series.times // _MS_NS
             inside = (times >= start_ms) & (times < end_ms)
             if inside.any():
                 selected.append(series.select(inside))

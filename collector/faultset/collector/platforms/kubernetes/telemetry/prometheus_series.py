@@ -32,7 +32,7 @@ _NO_SIGNAL = re.compile(
 """Recording rules, alerts, and metrics that hold a description, a constant or a creation time."""
 _SIGNAL_EXCEPTIONS = frozenset({"kube_pod_created"})
 
-_KINDS = {
+_KIND_BY_LABEL = {
     "cronjob": "CronJob",
     "daemonset": "DaemonSet",
     "deployment": "Deployment",
@@ -162,7 +162,7 @@ class Naming:
         row_labels = {
             name: value
             for name, value in labels.items()
-            if name == kind or not (name in _STATE_LOCATION_LABELS or added.get(name, _ABSENT) in (value, None))
+            if name == kind or not (name in _STATE_LOCATION_LABELS or added.get(name, _NO_VALUE) in (value, None))
         }
         pod = container = service = None
         if kind == "pod":
@@ -178,8 +178,8 @@ class Naming:
                 if name is None or not self.owns_volume(name):
                     return None
                 name = row_labels[kind] = self.strip_prefix(name)
-            if name is not None and kind in _KINDS:
-                service = self._service_of_object(_KINDS[kind], name)
+            if name is not None and kind in _KIND_BY_LABEL:
+                service = self._service_of_object(_KIND_BY_LABEL[kind], name)
         split = tuple(row_labels.pop(name) for name in sorted(_SUMMED_LABELS & row_labels.keys()))
         series = SeriesKey(
             service, pod, container, metric, canonical_labels(row_labels), raw.kind or types.kind(metric, row_labels)
@@ -195,7 +195,7 @@ class Naming:
         row_labels = {
             name: value
             for name, value in labels.items()
-            if not (name in _SCRAPE_LABELS or name == "pod_uid" or added.get(name, _ABSENT) in (value, None))
+            if not (name in _SCRAPE_LABELS or name == "pod_uid" or added.get(name, _NO_VALUE) in (value, None))
         }
         for name in [name for name in row_labels if name.startswith("exported_")]:
             row_labels[name.removeprefix("exported_")] = row_labels.pop(name)
@@ -214,7 +214,7 @@ class Naming:
         return NamedSeries(series=series, raw=raw)
 
 
-_ABSENT = ""
+_NO_VALUE = ""
 
 
 def _restore_labels(labels: Mapping[str, str]) -> dict[str, str]:

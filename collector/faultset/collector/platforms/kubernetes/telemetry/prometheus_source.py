@@ -34,7 +34,7 @@ GAUGE_HISTOGRAM = "it is a native histogram of current values, whose counts are 
 _LATE_S = 12.0
 _EXEMPLAR_WAIT_S = 20.0
 
-_RECENT = pa.schema([pa.field("time", TIME), pa.field("value", pa.float64())])
+_RECENT_SCHEMA = pa.schema([pa.field("time", TIME), pa.field("value", pa.float64())])
 
 
 class PrometheusSource:
@@ -139,9 +139,9 @@ class PrometheusSource:
         entries = self._naming.name_series(self._reader.latest(selector, window_s), self._targets, MetricTypes({}))
         samples = merge_series(entries)
         if not samples:
-            return _RECENT.empty_table()
+            return _RECENT_SCHEMA.empty_table()
         best = max(samples, key=lambda item: (item.times[-1], len(item.times)))
-        return pa.table([pa.array(best.times, TIME), pa.array(best.values, pa.float64())], schema=_RECENT)
+        return pa.table([pa.array(best.times, TIME), pa.array(best.values, pa.float64())], schema=_RECENT_SCHEMA)
 
     def clock_offset_s(self) -> float:
         """Return how many seconds the server's clock is ahead, to within half the response time."""

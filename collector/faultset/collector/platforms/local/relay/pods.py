@@ -153,7 +153,7 @@ class Flow:
         return chunk.missing
 
 
-_REQUEST = re.compile(rb"(?:GET|POST|PUT|DELETE|PATCH|HEAD) (\S*) HTTP/1\.[01]\r\n")
+_REQUEST_LINE = re.compile(rb"(?:GET|POST|PUT|DELETE|PATCH|HEAD) (\S*) HTTP/1\.[01]\r\n")
 REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 19\r\n"
     b"Connection: close\r\n\r\nservice unavailable"
@@ -187,7 +187,7 @@ class RequestRule:
         rule = self.impairment
         if rule.caller and rule.caller not in owners(caller):
             return False
-        match = _REQUEST.match(data)
+        match = _REQUEST_LINE.match(data)
         if match is None or (rule.path and match[1].partition(b"?")[0] != rule.path.encode()):
             return False
         return rng.random() < rule.share_at(now_s - self.start_s)

@@ -32,7 +32,7 @@ SELECT count(*) FROM generate_series(1, 1000000) AS first, generate_series(1, 10
 WHERE md5(first::text) = md5(second::text)
 """
 """Query that compares all pairs of rows until it times out."""
-_FILL = """
+_FILL_STATEMENT = """
 INSERT INTO {table} (key, document)
 SELECT 'filling-' || lpad(number::text, 6, '0'), repeat('x', 1980) FROM generate_series(1, {rows}) AS number
 """
@@ -138,7 +138,7 @@ class PostgresAdministrator(StoreAdministrator):
                 pages = (largest - await _get_size(connection, table)) // _PAGE_BYTES + 1
                 transaction = connection.transaction()
                 await transaction.start()
-                await connection.execute(_FILL.format(table=quote_name(table), rows=4 * pages))
+                await connection.execute(_FILL_STATEMENT.format(table=quote_name(table), rows=4 * pages))
                 await transaction.rollback()
             return max([await _get_size(connection, table) for table in tables])
 
