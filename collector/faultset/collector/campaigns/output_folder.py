@@ -185,10 +185,10 @@ def remove_abandoned(
                 removal.episodes.append(working.note.episode)
     remove_torn_notes(root)
     for folder in (root, root / CAMPAIGNS, root / VERSIONS):
-        for torn in folder.glob(".*.tmp"):
-            if _UNFINISHED_FILE.fullmatch(torn.name) and not torn.is_dir():
+        for file in folder.glob(".*.tmp"):
+            if _UNFINISHED_FILE.fullmatch(file.name) and not file.is_dir():
                 with suppress(OSError):
-                    torn.unlink()
+                    file.unlink()
     for unfinished in (root / EPISODES).glob(f"*{INCOMPLETE}"):
         episode = unfinished.name.removesuffix(INCOMPLETE)
         if (root / RUNNING / f"{episode}.json").exists():
@@ -217,9 +217,9 @@ def remove_abandoned_runs(
                 "removed: a worker there will remove it, or run 'faultset recover --break-lock'"
             )
             continue
-        inner = remove_abandoned(folder.path, host_of, take_over=take_over)
-        removal.episodes.extend(inner.episodes)
-        removal.remaining.extend(inner.remaining)
+        worker_removal = remove_abandoned(folder.path, host_of, take_over=take_over)
+        removal.episodes.extend(worker_removal.episodes)
+        removal.remaining.extend(worker_removal.remaining)
         folder.remove()
 
 

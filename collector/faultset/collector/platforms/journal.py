@@ -114,14 +114,14 @@ def undo_of_delete(current: Mapping[str, Any]) -> list[UndoOperation]:
     return operations
 
 
-def restoring_change(current: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch that restores the content and labels of a former object of the same name.
+def restoring_change(current: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that restores the content and labels of an earlier object of the same name.
 
     >>> service = {"kind": "Service", "metadata": {}, "spec": {"clusterIP": "10.0.0.2", "ports": [1]}}
     >>> restoring_change(service, {**service, "spec": {"clusterIP": "10.0.0.1", "ports": [2]}})
     {'spec': {'ports': [2]}}
     """
-    return merge_patch(_extract_content(current), _extract_content(former))
+    return merge_patch(_extract_content(current), _extract_content(earlier))
 
 
 def list_assigned_fields(resource: Mapping[str, Any]) -> dict[str, Any]:

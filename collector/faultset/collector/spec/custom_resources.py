@@ -89,7 +89,7 @@ def resource_definition(app: AppSpec) -> Manifest | None:
     if app.operator is None or app.operator.service is None:
         return None
     resource = app.operator.resource
-    loose: Manifest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    any_object: Manifest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -110,7 +110,9 @@ def resource_definition(app: AppSpec) -> Manifest | None:
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}},
-                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": loose, "status": loose}}},
+                    "schema": {
+                        "openAPIV3Schema": {"type": "object", "properties": {"spec": any_object, "status": any_object}}
+                    },
                 }
             ],
         },

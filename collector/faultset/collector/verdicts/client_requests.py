@@ -330,8 +330,8 @@ def _error_test(endpoint: str, before: np.ndarray, after: np.ndarray) -> SliTest
 def _is_error(requests: pd.DataFrame, end_ns: int) -> np.ndarray:
     outcome = requests["outcome"].astype(str).to_numpy()
     scheduled = requests["scheduled"].astype("int64").to_numpy()
-    stale = (outcome == "unfinished") & (end_ns - scheduled > UNFINISHED_AFTER_NS)
-    return np.isin(outcome, ("http_error", "refused", "timeout")) | stale
+    is_stale = (outcome == "unfinished") & (end_ns - scheduled > UNFINISHED_AFTER_NS)
+    return np.isin(outcome, ("http_error", "refused", "timeout")) | is_stale
 
 
 def _apply_holm(p_values: list[float]) -> list[bool]:
@@ -347,11 +347,11 @@ def _apply_holm(p_values: list[float]) -> list[bool]:
 def as_seen_at(requests: pd.DataFrame, end_ns: int) -> pd.DataFrame:
     """Return the requests scheduled before `end_ns`; requests with a later response count as unfinished."""
     visible = requests[requests["scheduled"].astype("int64") < end_ns].copy()
-    answered = visible["scheduled"].astype("int64") + visible["latency_ns"].fillna(np.iinfo("int64").max // 4)
-    late = (answered >= end_ns).to_numpy()
-    visible["outcome"] = visible["outcome"].astype(str).where(~late, "unfinished")
-    visible["latency_ns"] = visible["latency_ns"].astype("Int64").mask(late)
-    visible["status"] = visible["status"].astype("Int32").mask(late)
+    response_ns = visible["scheduled"].astype("int64") + visible["latency_ns"].fillna(np.iinfo("int64").max // 4)
+    is_late = (response_ns >= end_ns).to_numpy()
+    visible["outcome"] = visible["outcome"].astype(str).where(~is_late, "unfinished")
+    visible["latency_ns"] = visible["latency_ns"].astype("Int64").mask(is_late)
+    visible["status"] = visible["status"].astype("Int32").mask(is_late)
     return visible
 
 

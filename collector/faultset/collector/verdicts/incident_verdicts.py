@@ -190,7 +190,7 @@ class IncidentCalibration:
     def false_alarms(self) -> FalseAlarms:
         """Return how often the tests fire, with the limit for the median window length."""
         plan, length_ns = self._group[0].plan, median_low(self._lengths_ns)
-        above, tested = cross_validate_limit(self._scores[length_ns], minimum=MIN_FOR_QUANTILE)
+        above_count, tested_count = cross_validate_limit(self._scores[length_ns], minimum=MIN_FOR_QUANTILE)
         return FalseAlarms(
             app=plan.app,
             platform=plan.platform,
@@ -202,9 +202,9 @@ class IncidentCalibration:
             client_interval=compute_binomial_interval(self._alarms, self._windows) if self._windows else None,
             service_windows=len(self.scores(length_ns)),
             limit=self.limit(length_ns),
-            tested=tested,
-            latent_alarms=above,
-            latent_interval=compute_binomial_interval(above, tested) if tested else None,
+            tested=tested_count,
+            latent_alarms=above_count,
+            latent_interval=compute_binomial_interval(above_count, tested_count) if tested_count else None,
         )
 
 

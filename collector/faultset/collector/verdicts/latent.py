@@ -193,8 +193,8 @@ def measure_calibrations(datasets: Iterable[Dataset]) -> list[Calibration]:
     for dataset in datasets:
         for episode in dataset.episodes:
             evidence = read_evidence(dataset.path(episode))
-            noticed = evidence.loc[evidence["check"] == "sli", "passed"].any()
-            if dataset.label(episode).no_fault_kind != "plain" or noticed:
+            is_noticed = evidence.loc[evidence["check"] == "sli", "passed"].any()
+            if dataset.label(episode).no_fault_kind != "plain" or is_noticed:
                 continue
             plan = find_plan(read_journal(dataset.path(episode)))
             if plan is None:

@@ -79,8 +79,8 @@ def _roll(context: Context, deployment: Object, new: Object, old: list[Object]) 
     if new["spec"]["replicas"] > replicas:
         _scale(context, deployment, new, replicas)
     elif new["spec"]["replicas"] < replicas:
-        room = max(0, replicas + surge - total)
-        _scale(context, deployment, new, min(replicas, new["spec"]["replicas"] + room))
+        creatable = max(0, replicas + surge - total)
+        _scale(context, deployment, new, min(replicas, new["spec"]["replicas"] + creatable))
     new = context.store.get("ReplicaSet", new["metadata"]["name"])
     _shrink_old(context, deployment, new, old, max(0, replicas - min(unavailable, replicas)))
 
@@ -107,9 +107,9 @@ def _shrink_old(context: Context, deployment: Object, new: Object, old: list[Obj
         _scale(context, deployment, replica_set, replica_set["spec"]["replicas"] - step)
 
 
-def _resolve_share(value: int | str, whole: int, rounding: Any) -> int:
+def _resolve_share(value: int | str, total: int, rounding: Any) -> int:
     if isinstance(value, str) and value.endswith("%"):
-        return int(rounding(whole * float(value[:-1]) / 100))
+        return int(rounding(total * float(value[:-1]) / 100))
     return int(value)
 
 

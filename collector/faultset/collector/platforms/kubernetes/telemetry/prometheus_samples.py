@@ -168,9 +168,9 @@ class SampleReader:
         selected = []
         for series in parse_series(self._query(selector, end_ms - 1)):
             times = series.times // _MS_NS
-            inside = (times >= start_ms) & (times < end_ms)
-            if inside.any():
-                selected.append(series.select(inside))
+            is_inside = (times >= start_ms) & (times < end_ms)
+            if is_inside.any():
+                selected.append(series.select(is_inside))
         return selected
 
     def _query(self, expression: str, at_ms: int | None) -> Any:

@@ -307,9 +307,9 @@ def _merge_copies(copies: Sequence[NamedSeries]) -> tuple[Times, Values]:
     ordered = sorted(raws, key=lambda raw: (raw.times[0], raw.times[-1], sorted(raw.labels.items())))
     times, values = ordered[-1].times, ordered[-1].values
     for older in reversed(ordered[:-1]):
-        outside = (older.times < times[0]) | (older.times > times[-1])
-        times = np.concatenate([older.times[outside], times])
-        values = np.concatenate([older.values[outside], values])
+        is_outside = (older.times < times[0]) | (older.times > times[-1])
+        times = np.concatenate([older.times[is_outside], times])
+        values = np.concatenate([older.values[is_outside], values])
         order = np.argsort(times, kind="stable")
         times, values = times[order], values[order]
     return times, values
