@@ -145,7 +145,7 @@ def _draw_plans(options: CampaignOptions) -> tuple[Plan, ...]:
     from faultset.collector.plans.requests import make_request
 
     if not options["apps"]:
-        raise UsageError("--faults needs --apps, but it is missing. Name the applications, for instance --apps hotel")
+        raise UsageError("--faults needs --apps, but it is missing. Give the applications, for instance --apps hotel")
     fixed_options: Any = {"normal": 0, "profile": "quick", **vars(MITIGATION_PHASES)}
     request = make_request(**options | fixed_options)
     return tuple(sorted(plan_campaign(request), key=lambda plan: (plan.app, plan.fault or "")))

@@ -74,7 +74,7 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
             refusal = error
     elif platform == "local" and destination.is_shared and _is_set("out"):
         # on a cluster, orphans are removed even if the folder is missing
-        refusal = DataError(f"folder {printable(str(folder))} does not exist; name a dataset with --out")
+        refusal = DataError(f"folder {printable(str(folder))} does not exist; give a dataset with --out")
     orphans = host.remove_orphans()
     if telemetry:
         if not isinstance(host, TelemetryInstaller):

@@ -73,7 +73,7 @@ def health_problem(
 ) -> str:
     """Describe the application's problem in `[start_ns, end_ns)`; empty when it is healthy.
 
-    Requests from the last 1.5 s before `now_ns` may be unanswered and are not counted. If the rate
+    Requests from the last 1.5 s before `now_ns` may not have a response yet and are not counted. If the rate
     of requests is far below `rate_rps`, the lowest mean rate of the load, then the load has failed. Services in
     `rolling_out` may be unready.
     """

@@ -73,7 +73,7 @@ class ClusterEndpoint(Endpoint):
         self._api = api
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
-        """Return the body of the response; raise PlatformError."""
+        """Return the body of the response; raise PlatformError if the request fails."""
         return self._api.call("GET", path, query=params)
 
 

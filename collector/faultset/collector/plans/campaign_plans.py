@@ -81,7 +81,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
             for index, (app, recording) in enumerate(recordings)
         )
     if not drafts:
-        raise UsageError("a campaign must have episodes, but none are requested. Name --faults, or raise --normal")
+        raise UsageError("a campaign must have episodes, but none are requested. Give --faults, or a higher --normal")
     plans = []
     for index, position in enumerate(rng.permutation(len(drafts))):
         plan = _build_plan(request, drafts[position], index, traffic, files)
@@ -114,7 +114,7 @@ def _plan_recordings(
         for app in apps
     ]
     if request.incidents and not all(choices):
-        raise UsageError("a recording with --incidents needs faults, but --faults names none. Name some, or all")
+        raise UsageError("a recording with --incidents needs faults, but --faults has none. List some, or use all")
     faults_by_recording = divide_faults(choices, request.incidents, rng)
     recordings: list[list[tuple[AppSpec, RecordingPlan]]] = []
     for position, app in enumerate(apps):

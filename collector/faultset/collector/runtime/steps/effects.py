@@ -195,7 +195,7 @@ class ReadSetting(Step):
     @model_validator(mode="after")
     def _check_source(self) -> ReadSetting:
         if (self.variable is None) == (self.file is None):
-            raise ValueError("a setting must have either variable or file; name one of them")
+            raise ValueError("a setting must have either variable or file; give one of them")
         return self
 
     def variables_read(self) -> tuple[str, ...]:

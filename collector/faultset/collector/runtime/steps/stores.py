@@ -212,7 +212,7 @@ class FindDocuments(StoreStep):
     @model_validator(mode="after")
     def _check_keys(self) -> FindDocuments:
         if (self.key is None) == (self.keys is None):
-            raise ValueError("find_documents must have either key or keys; name one of them")
+            raise ValueError("find_documents must have either key or keys; give one of them")
         if self.appended and self.key is None:
             raise ValueError("an append-only collection must be read with key, not keys")
         return self
