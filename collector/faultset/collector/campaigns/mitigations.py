@@ -110,11 +110,11 @@ def plan_mitigations(plans: Sequence[Plan], orders: Callable[[Plan], Sequence[Re
     attempts = []
     for plan in plans:
         if plan.fault is None or plan.target is None:
-            raise UsageError(f"episode {plan.episode} has no fault to repair. Name an episode with a fault")
+            raise UsageError(f"episode {plan.episode} has no fault to repair. Choose an episode with a fault")
         if plan.further:
             raise UsageError(
                 f"an episode to repair must have one fault, but {plan.episode} has several ({plan.title}). "
-                "Name an episode with one fault"
+                "Choose an episode with one fault"
             )
         base = campaign_code([get_fault(plan.fault)], (plan.app_file or plan.app,), plan.platform, plan.sources)
         for order in orders(plan):

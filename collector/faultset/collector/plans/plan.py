@@ -226,11 +226,11 @@ def read_plan(path: Path) -> Plan:
     journal = path / JOURNAL_FILE
     if not journal.exists():
         raise DataError(
-            f"{path} must be an episode collected by faultset, but has no {JOURNAL_FILE}. Name another folder"
+            f"{path} must be an episode collected by faultset, but has no {JOURNAL_FILE}. Give another folder"
         )
     plan = find_plan(read_json_lines(journal))
     if plan is None:
-        raise DataError(f"{journal} must contain a plan, but has none. Name an episode collected with this release")
+        raise DataError(f"{journal} must contain a plan, but has none. Give an episode collected with this release")
     return plan
 
 

@@ -177,7 +177,7 @@ class _RequestImpairment(Course):
 
 @dataclass(frozen=True, kw_only=True)
 class Abort(_RequestImpairment):
-    """Answer requests with status 503 before they reach the pod."""
+    """Respond to requests with status 503 before they reach the pod."""
 
     act: Literal["abort"] = "abort"
 

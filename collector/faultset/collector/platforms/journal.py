@@ -2,7 +2,7 @@
 
 An undo operation is a dict with a `verb`:
 
-- `{"verb": "patch", "kind", "name", "change"}` apply a merge patch with the former values
+- `{"verb": "patch", "kind", "name", "change"}` apply a merge patch with the earlier values
 - `{"verb": "apply", "object"}` create the object again, or restore its content
 - `{"verb": "release-claim", "volume"}` remove a PersistentVolume's claimRef, so that a new claim can bind it
 - `{"verb": "exec", "labels", "argv"}` run a command in the newest pod with the labels
@@ -34,7 +34,7 @@ _ASSIGNED_FIELDS = {"Service": ("clusterIP", "clusterIPs"), "PersistentVolumeCla
 
 
 def merge(target: Any, change: Any) -> Any:
-    """Return the result of an RFC 7386 merge patch; the arguments stay unchanged."""
+    """Return the result of an RFC 7386 merge patch; the arguments are not changed."""
     if not isinstance(change, Mapping):
         return copy.deepcopy(change)
     result = dict(target) if isinstance(target, Mapping) else {}
@@ -97,7 +97,7 @@ def undo_of_delete(current: Mapping[str, Any]) -> list[UndoOperation]:
     """Return the operations that undo the deletion of `current`.
 
     A pod needs none, since its owner replaces it. A claim's volume must be released first, because the volume accepts
-    only the uid of its former claim.
+    only the uid of its previous claim.
     """
     if current["kind"] == "Pod":
         return []

@@ -24,6 +24,7 @@ from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.credentials import SecretKey, encoded
 from faultset.core.errors import PlatformError
 from faultset.core.polling import poll_until
+from faultset.core.printable import count_text
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 
@@ -118,7 +119,7 @@ class JournaledObjects(ABC):
         if self._read_secret(changed) != self._read_secret(copied_from):
             raise PlatformError(
                 f"key {changed.key} of Secret {changed.secret} differs from key {copied_from.key} of Secret "
-                f"{copied_from.secret}, so the change could not be undone; name a key with the same text"
+                f"{copied_from.secret}, so the change could not be undone; choose a key with the same text"
             )
         args = {"name": changed.secret, "key": changed.key}
         with self.journal.operation("change-secret", args, undo_of_secret(changed, copied_from), [changed.secret]):
@@ -173,7 +174,8 @@ class JournaledObjects(ABC):
         finally:
             self._restart_waiting()
         if failures:
-            raise UndoFailed(f"{len(failures)} changes could not be undone ({failures[0]}); run 'faultset recover'")
+            changes = count_text(len(failures), "change")
+            raise UndoFailed(f"{changes} could not be undone ({failures[0]}); run 'faultset recover'")
 
     def execute_undo(self, operation: UndoOperation) -> None:
         """Execute one undo operation; raise PlatformError if it fails. Repeating an operation is harmless."""

@@ -189,7 +189,7 @@ class ServiceSpec(ContainerFields):
 
     @property
     def reads_store_at_start(self) -> bool:
-        """Return whether it answers from memory filled at startup, so that later faults of its store are invisible."""
+        """Return whether it responds from memory filled at startup, so that later faults of its store are invisible."""
         return bool(self.indexes)
 
     @property

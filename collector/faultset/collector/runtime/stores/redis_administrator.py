@@ -63,13 +63,13 @@ class RedisAdministrator(StoreAdministrator):
 
     @contextmanager
     def as_administrator(self, purpose: str) -> Iterator[redis.Redis]:
-        """Yield a client with the administrator's account; raise PlatformError if the server refuses."""
+        """Yield a client with the administrator's account; raise PlatformError if the server refuses a request."""
         with self._client(ADMINISTRATOR, self.access.credentials.administrator, purpose) as client:
             yield client
 
     @contextmanager
     def as_application(self, purpose: str) -> Iterator[redis.Redis]:
-        """Yield a client with the application's account; raise PlatformError if the server refuses."""
+        """Yield a client with the application's account; raise PlatformError if the server refuses a request."""
         with self._client(self.access.account, self.access.credentials.application, purpose) as client:
             yield client
 

@@ -175,8 +175,8 @@ def data_folder(driver: StoreDriver) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PlatformError(
-            f"the store's data folder cannot be created: {error}; mount a writable volume there, or name another "
-            "folder in FAULTSET_DATA"
+            f"the store's data folder cannot be created: {error}; mount a writable volume there, or set "
+            "FAULTSET_DATA to another folder"
         ) from None
     return folder
 

@@ -101,8 +101,8 @@ def read_password(name: str) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
         raise PlatformError(
-            f"the password in {path} cannot be read ({reason}); mount the Secret there, or name its folder in "
-            "FAULTSET_CREDENTIALS"
+            f"the password in {path} cannot be read ({reason}); mount the Secret there, or set "
+            "FAULTSET_CREDENTIALS to its folder"
         ) from None
     if not password:
         raise PlatformError(f"the password in {path} must not be empty")
