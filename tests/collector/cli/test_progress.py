@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.executors import CampaignProgress
+from faultset.collector.cli import output
 from faultset.collector.cli.collect import collect
 from faultset.collector.cli.output import remaining_s, show_progress
 from faultset.collector.episodes.messages import EpisodeOutcome
@@ -44,6 +46,23 @@ def test_the_time_left_follows_from_what_runs_waits_and_was_measured(taken_s: fl
     finished = [EpisodeResult(plan=PLAN, outcome=outcome, attempts=1, wall_s=taken_s)] if taken_s else []
     state = CampaignProgress(running=running, finished=finished, waiting=2)
     assert remaining_s(state, 50.0) == pytest.approx(left_s - 25 * (taken_s is None))
+
+
+def test_a_recording_that_continues_needs_only_the_rest_of_its_time() -> None:
+    state = CampaignProgress(running={"a": Running(PLAN, 0.0)}, finished=[], waiting=0)
+    whole_s = remaining_s(state, 50.0)
+    assert remaining_s(replace(state, recorded_earlier_s={"a": 100.0}), 50.0) == pytest.approx(whole_s - 100)
+
+
+def test_a_log_file_gets_a_line_of_progress_when_no_episode_ends(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "QUIET_S", 0.0)
+    with show_progress() as show:
+        show(CampaignProgress(running={"a": Running(PLAN, time.monotonic())}, finished=[], waiting=2))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("0/3, about ")
+    assert line.endswith(" left; a fault")
 
 
 def test_a_finished_campaign_has_no_time_left(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,7 +36,13 @@ from faultset.collector.campaigns.records import (
 )
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.faults.unsupported import unsupported_faults
-from faultset.collector.plans.campaign_plans import campaign_id, describe_campaign, opaque_id, plan_campaign
+from faultset.collector.plans.campaign_plans import (
+    campaign_id,
+    describe_campaign,
+    opaque_id,
+    plan_campaign,
+    remove_recorded,
+)
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.recorded_plans import identify_code, plans_id, read_recorded_plans, select_repeatable
 from faultset.collector.plans.requests import CampaignRequest, make_request
@@ -46,7 +52,7 @@ from faultset.core.errors import PlatformError, UsageError
 from faultset.core.files import translate_resource_errors
 from faultset.core.locks import lock_folder
 from faultset.core.printable import count_text
-from faultset.core.times import duration_text
+from faultset.core.times import elapsed_text
 from faultset.datasets.format.recordings import CHUNK_FILE, RECORDINGS, chunk_folder, chunk_numbers
 from faultset.datasets.format.versions import create_version, list_versions, read_version
 
@@ -245,15 +251,16 @@ class _Campaign:
             if is_collected(self.root, plan)
         ]
         unfinished = [plan for plan in self.plans if plan.episode not in {result.episode for result in present}]
+        earlier_s = {plan.episode: recorded_s(self.root, plan.episode) for plan in unfinished if plan.recording}
         cost = (
-            describe_campaign(unfinished, self.jobs)
+            describe_campaign([remove_recorded(p, earlier_s.get(p.episode, 0.0)) for p in unfinished], self.jobs)
             if unfinished
             else f"{count_text(len(self.plans), _name_unit(self.plans))} collected earlier"
         )
         self.notify(f"{cost}, into {self.destination.location}")
         for plan in unfinished:
-            if plan.recording is not None and (done_s := recorded_s(self.root, plan.episode)):
-                lengths = f"{duration_text(done_s)} of {duration_text(plan.recording.duration_s)}"
+            if plan.recording is not None and (done_s := earlier_s[plan.episode]):
+                lengths = f"{elapsed_text(done_s)} of {elapsed_text(plan.recording.duration_s)}"
                 self.notify(f"recording {plan.episode} continues after {lengths}")
 
         def handle_result(result: EpisodeResult) -> tuple[WaitingEpisode, ...]:
@@ -264,7 +271,9 @@ class _Campaign:
         results = run_episodes(
             unfinished,
             executor,
-            progress=lambda state: progress(replace(state, finished=[*present, *state.finished])),
+            progress=lambda state: progress(
+                replace(state, finished=[*present, *state.finished], recorded_earlier_s=earlier_s)
+            ),
             should_stop=should_stop,
             handle_result=handle_result,
         )

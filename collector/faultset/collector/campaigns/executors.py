@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -126,6 +126,8 @@ class CampaignProgress:
         Why no waiting episode starts although fewer than the maximum run; empty otherwise.
     notices
         Messages about repeated episodes, oldest first; the log has the complete reasons.
+    recorded_earlier_s
+        Id of a recording -> seconds that an interrupted run of the campaign recorded.
     """
 
     running: Mapping[str, EpisodeInProgress]
@@ -133,6 +135,7 @@ class CampaignProgress:
     waiting: int
     wait_reason: str = ""
     notices: Sequence[str] = ()
+    recorded_earlier_s: Mapping[str, float] = field(default_factory=dict)
 
 
 def run_episodes(

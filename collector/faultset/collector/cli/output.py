@@ -282,7 +282,10 @@ def remaining_s(state: CampaignProgress, now_s: float) -> float:
     if not durations_s:
         durations_s = [episode_time_s(episode.plan) for episode in state.running.values()]
     mean_s = sum(durations_s) / max(1, len(durations_s))
-    left_s = [max(0.0, mean_s - (now_s - episode.started)) for episode in state.running.values()]
+    left_s = [
+        max(0.0, mean_s - state.recorded_earlier_s.get(name, 0.0) - (now_s - episode.started))
+        for name, episode in state.running.items()
+    ]
     return max([*left_s, (sum(left_s) + state.waiting * mean_s) / max(1, len(left_s))])
 
 
@@ -300,6 +303,10 @@ def raise_interrupted(done: int, total: int, unit: str, version: str = "") -> No
     raise KeyboardInterrupt
 
 
+QUIET_S = 600
+"""Longest time without a line of progress in a log file."""
+
+
 @contextmanager
 def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
     """Yield a function that shows the state of a campaign whenever it is called."""
@@ -311,10 +318,10 @@ def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
             yield show
         return
     shown: set[str] = set()
-    printed, reason = 0, ""
+    printed, reason, last_s = 0, "", time.monotonic()
 
     def print_lines(state: CampaignProgress) -> None:
-        nonlocal printed, reason
+        nonlocal printed, reason, last_s
         total = len(state.running) + len(state.finished) + state.waiting
         for notice in state.notices[printed:]:
             print(notice, file=sys.stderr, flush=True)
@@ -328,6 +335,11 @@ def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
                 remaining = time_left(state, time.monotonic())
                 line = f"[{len(shown)}/{total}] {describe(result)}" + (f"; {remaining}" if remaining else "")
                 print(line, file=sys.stderr, flush=True)
+                last_s = time.monotonic()
+        if state.running and time.monotonic() - last_s >= QUIET_S:
+            last_s = time.monotonic()
+            phases = ", ".join(f"{name} {episode.phase}" for name, episode in state.running.items())
+            print(f"{_describe_state(state, total)}; {phases}", file=sys.stderr, flush=True)
 
     yield print_lines
 
@@ -374,7 +386,8 @@ def _show_bars() -> Iterator[Callable[[CampaignProgress], None]]:
                     total=episode_time_s(plan),
                     state="",
                 )
-            bars.update(tasks[name], completed=time.monotonic() - episode.started, state=episode.phase)
+            elapsed_s = state.recorded_earlier_s.get(name, 0.0) + time.monotonic() - episode.started
+            bars.update(tasks[name], completed=elapsed_s, state=episode.phase)
 
     with bars:
         yield draw

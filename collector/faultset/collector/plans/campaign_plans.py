@@ -271,9 +271,19 @@ def _recorded_s(plan: Plan) -> float:
     return plan.phases.view_s if plan.recording is None else plan.recording.duration_s
 
 
+def remove_recorded(plan: Plan, recorded_s: float) -> Plan:
+    """Return the plan of a recording without the time that was recorded earlier; other plans are returned unchanged."""
+    if plan.recording is None or not recorded_s:
+        return plan
+    incidents = tuple(incident for incident in plan.recording.incidents if incident.at_s >= recorded_s)
+    duration_s = max(0.0, plan.recording.duration_s - recorded_s)
+    return replace(plan, recording=replace(plan.recording, duration_s=duration_s, incidents=incidents))
+
+
 def describe_campaign(plans: Sequence[Plan], jobs: int) -> str:
     """Describe the number of episodes and the cost of a campaign in one line."""
     faults = sum(plan.fault is not None for plan in plans)
+    jobs = min(jobs, len(plans))
     concurrency = "one at a time" if jobs == 1 else f"at most {jobs} at a time"
     cost = f"about {duration_text(campaign_time_s(plans, jobs))} and {size_text(campaign_bytes(plans))}"
     recordings = [plan.recording for plan in plans if plan.recording is not None]
