@@ -155,7 +155,7 @@ def test_a_damaged_result_and_a_foreign_folder_are_refused(tmp_path: Path, made:
         mitigate(planned, out=tmp_path / "out")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("x")
-    with pytest.raises(DataError, match=r"must be empty or contain mitigations only, but .* contains 'thesis\.tex'"):
+    with pytest.raises(DataError, match=r"must be empty or contain only mitigations, but .* contains 'thesis\.tex'"):
         mitigate(planned, out=tmp_path / "other")
     with pytest.raises(UsageError, match="must be for one platform, but are for none"):
         mitigate((), out=tmp_path / "new")

@@ -20,7 +20,7 @@ def test_recover_may_be_repeated(tmp_path: Path) -> None:
 def test_a_named_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     done = CliRunner().invoke(recover, ["--out", str(tmp_path / "daat")])
     assert done.exit_code == 3
-    assert f"folder {tmp_path / 'daat'} does not exist; name a dataset with --out" in done.stderr
+    assert f"folder {tmp_path / 'daat'} does not exist; give a dataset with --out" in done.stderr
 
 
 def test_a_default_folder_that_is_not_there_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def test_the_pressure_is_that_of_the_control_group_if_there_is_one(
     (tmp_path / "groups").write_text("4:memory:/other\n0::/jobs/7\n")
     mount = SimpleNamespace(mountpoint=str(tmp_path / "mount"), fstype="cgroup2")
     monkeypatch.setattr(host_pressure.psutil, "disk_partitions", lambda **_: [mount])
-    monkeypatch.setattr(host_pressure, "_GROUP", tmp_path / "groups")
+    monkeypatch.setattr(host_pressure, "_GROUP_FILE", tmp_path / "groups")
     pressure = CpuPressure()
     time.sleep(0.6)
     use = pressure.use()

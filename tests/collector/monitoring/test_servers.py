@@ -103,7 +103,7 @@ def test_a_login_page_is_named(serve: Any, tmp_path: Path) -> None:
 
 def test_servers_that_stay_busy_are_named(serve: Any, tmp_path: Path) -> None:
     server = serve(_answers(*[Refused(429, b"slow down")] * 50))
-    with pytest.raises(PlatformError, match=r"Loki at http://127.0.0.1:\d+ answered 429 .*: slow down"):
+    with pytest.raises(PlatformError, match=r"Loki at http://127.0.0.1:\d+ responded to .* with status 429: slow down"):
         _fetch(tmp_path / "answers", server.url)
 
 

@@ -43,7 +43,7 @@ def test_a_source_that_keeps_its_promises_passes() -> None:
     [
         (FakeSource("events", []), "the window must have at least 1 rows, got 0"),
         (Unbounded("events", ROWS), "1 of 2 rows are outside"),
-        (ReadableOnce("events", ROWS), "reading twice gives 2 rows, then 0"),
+        (ReadableOnce("events", ROWS), "two reads of one window return 2 and 0 rows"),
         (Unlike("events", ROWS), "the schema of events must be"),
     ],
 )

@@ -38,13 +38,13 @@ class Leases:
 
     def renew(self, uids: Iterable[str]) -> list[str]:
         """Restart the leases of pods, even expired ones; return the pods without a lease."""
-        unknown = []
+        unknown_uids = []
         for uid in uids:
             if uid in self._ends:
                 self.grant(uid, self._ends[uid][1])
             else:
-                unknown.append(uid)
-        return unknown
+                unknown_uids.append(uid)
+        return unknown_uids
 
     def end(self, uid: str) -> None:
         """Remove a pod's lease, if it has one."""
@@ -64,7 +64,8 @@ TICK_S = 0.5
 class ActiveImpairments:
     """The impaired pods of one node, each with an open file of its network namespace.
 
-    The open file keeps the namespace reachable after the pod's last process has ended, and always means the same pod.
+    The open file keeps the namespace reachable after the pod's last process has ended, and always refers to the same
+    pod.
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ class ActiveImpairments:
         Raises
         ------
         AgentError
-            The rules could not be removed; `lift_expired` will try again.
+            The rules could not be removed; `lift_expired` retries.
         """
         with self._lock:
             descriptor = self._descriptors.get(uid)

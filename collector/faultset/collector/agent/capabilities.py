@@ -1,4 +1,4 @@
-"""Tests which impairments this node's kernel supports, in the agent's own network namespace."""
+"""Test which impairments this node's kernel supports, in the agent's own network namespace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from faultset.collector.agent.networks import Network
 from faultset.collector.agent.protocol import AgentError
 
 VARIANTS = ("", "-legacy")
-_TRIALS = {
+_TRIAL_IMPAIRMENTS = {
     "loss": NetworkImpairment(kind="loss", probability=0.5),
     "partition": NetworkImpairment(kind="partition"),
 }
@@ -62,7 +62,7 @@ def find_abilities(unavailable_reason: str = "") -> Abilities:
 
 def _try_rules(variant: str) -> dict[str, str]:
     reasons = {}
-    for kind, trial in _TRIALS.items():
+    for kind, trial in _TRIAL_IMPAIRMENTS.items():
         try:
             Network(variant=variant).try_rules(trial)
         except AgentError as error:

@@ -20,7 +20,7 @@ OUT, IN = "FAULTSET-OUT", "FAULTSET-IN"
 HANDLE = "fa17:"
 KINDS = ("loss", "partition", "delay")
 MAX_LATENCY_S = 60.0
-_JUMPS = (f"-A OUTPUT -j {OUT}", f"-A INPUT -j {IN}")
+_JUMP_RULES = (f"-A OUTPUT -j {OUT}", f"-A INPUT -j {IN}")
 _QUEUE_PACKETS = 100_000
 
 
@@ -87,7 +87,7 @@ def format_restore_input(current: str, impairment: NetworkImpairment | None) -> 
     """
     lines = current.splitlines()
     chains = [chain for chain in (OUT, IN) if f"-N {chain}" in lines]
-    jumps = [line for line in lines if line in _JUMPS]
+    jumps = [line for line in lines if line in _JUMP_RULES]
     rules = list_rules(impairment) if impairment is not None else []
     if not rules and not chains and not jumps:
         return ""
@@ -96,7 +96,7 @@ def format_restore_input(current: str, impairment: NetworkImpairment | None) -> 
         text += [f":{chain} - [0:0]" for chain in (OUT, IN)]
         text += [f"-D{jump.removeprefix('-A')}" for jump in jumps]
         text += rules
-        text += [jump.replace("-A OUTPUT", "-I OUTPUT 1").replace("-A INPUT", "-I INPUT 1") for jump in _JUMPS]
+        text += [jump.replace("-A OUTPUT", "-I OUTPUT 1").replace("-A INPUT", "-I INPUT 1") for jump in _JUMP_RULES]
     else:
         text += [f"-D{jump.removeprefix('-A')}" for jump in jumps]
         text += [f"-{letter} {chain}" for letter in "FX" for chain in chains]
@@ -105,7 +105,7 @@ def format_restore_input(current: str, impairment: NetworkImpairment | None) -> 
 
 def is_marked(current: str) -> bool:
     """Return whether the output of `iptables -S` contains our chains or jumps to them."""
-    return any(line in _JUMPS or line in (f"-N {OUT}", f"-N {IN}") for line in current.splitlines())
+    return any(line in _JUMP_RULES or line in (f"-N {OUT}", f"-N {IN}") for line in current.splitlines())
 
 
 def is_in_force(current: str, impairment: NetworkImpairment) -> bool:
@@ -113,7 +113,7 @@ def is_in_force(current: str, impairment: NetworkImpairment) -> bool:
     lines = current.splitlines()
     ours = [line for line in lines if line.startswith((f"-A {OUT} ", f"-A {IN} "))]
     rules = sorted(_summarise_rule(rule) for rule in list_rules(impairment))
-    return all(jump in lines for jump in _JUMPS) and sorted(_summarise_rule(line) for line in ours) == rules
+    return all(jump in lines for jump in _JUMP_RULES) and sorted(_summarise_rule(line) for line in ours) == rules
 
 
 def _summarise_rule(rule: str) -> tuple[str, bool, float]:
@@ -136,11 +136,11 @@ def count_dropped_packets(listing: str) -> int:
 
 def list_netem_arguments(impairment: NetworkImpairment) -> list[str]:
     """Return the arguments of `tc qdisc replace dev DEVICE` that set a delay."""
-    words = ["root", "handle", HANDLE, "netem", "limit", str(_QUEUE_PACKETS), "delay", _ms(impairment.latency_s)]
-    return [*words, _ms(impairment.jitter_s)] if impairment.jitter_s else words
+    words = ["root", "handle", HANDLE, "netem", "limit", str(_QUEUE_PACKETS), "delay", _format_ms(impairment.latency_s)]
+    return [*words, _format_ms(impairment.jitter_s)] if impairment.jitter_s else words
 
 
-def _ms(seconds: float) -> str:
+def _format_ms(seconds: float) -> str:
     return f"{max(1, math.ceil(1000 * seconds))}ms"
 
 

@@ -23,7 +23,7 @@ from faultset.collector.agent.impairments import (
 from faultset.collector.agent.protocol import AgentError
 
 _TIMEOUT_S = 15.0
-_FAMILIES = ("", "6")
+_COMMAND_INFIXES = ("", "6")
 _TEST_CHAIN = "FAULTSET-TEST"
 
 
@@ -106,7 +106,7 @@ class Network:
         """Return the infix of the iptables command per IP version; IPv6 only if the pod has a routable address."""
         addresses = self._run("cat", "/proc/self/net/if_inet6", allow_failure=True)
         has_ipv6 = any(len(words := line.split()) > 3 and words[3] == "00" for line in addresses.splitlines())
-        return _FAMILIES if has_ipv6 else _FAMILIES[:1]
+        return _COMMAND_INFIXES if has_ipv6 else _COMMAND_INFIXES[:1]
 
     def _devices(self) -> list[str]:
         lines = self._run("cat", "/proc/self/net/dev").splitlines()[2:]

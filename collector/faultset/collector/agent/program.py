@@ -83,9 +83,9 @@ class SchedulingDelay:
 
 
 _START_TIMEOUT_S = 10.0
-_ANSWER_TIMEOUT_S = 25.0
+_RESPONSE_TIMEOUT_S = 25.0
 _POLL_S = 0.1
-_READINGS, _READING_PAUSE_S = 5, 0.02
+_READING_COUNT, _READING_PAUSE_S = 5, 0.02
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class Verbs:
 
 
 class AgentServer(socketserver.ThreadingUnixStreamServer):
-    """Answers one request per connection to a Unix socket."""
+    """Handles one request per connection to a Unix socket."""
 
     daemon_threads = True
 
@@ -178,7 +178,7 @@ class AgentServer(socketserver.ThreadingUnixStreamServer):
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    timeout = _ANSWER_TIMEOUT_S
+    timeout = _RESPONSE_TIMEOUT_S
 
     def handle(self) -> None:
         request = json.loads(self.rfile.readline())
@@ -197,7 +197,7 @@ def ask(path: Path, verb: str, arguments: Mapping[str, Any]) -> str:
     deadline = time.monotonic() + _START_TIMEOUT_S
     while True:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(_ANSWER_TIMEOUT_S)
+            connection.settimeout(_RESPONSE_TIMEOUT_S)
             try:
                 connection.connect(str(path))
             except (FileNotFoundError, ConnectionRefusedError):
@@ -241,7 +241,7 @@ def watch(namespace: str, path: Path = Path(SOCKET)) -> int:
 
 def print_clock() -> int:
     """Print the time several times, unbuffered; the caller uses the reading that arrives with the shortest delay."""
-    for _ in range(_READINGS):
+    for _ in range(_READING_COUNT):
         print(time.time_ns(), flush=True)
         time.sleep(_READING_PAUSE_S)
     return 0

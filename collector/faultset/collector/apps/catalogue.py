@@ -21,7 +21,7 @@ from faultset.core.plugins import load_plugin, load_plugins, plugins
 from faultset.core.reading.yaml_documents import read_yaml_text
 
 GROUP = "faultset.apps"
-_FILE = "app.yaml"
+_APP_FILE = "app.yaml"
 
 
 def app_names() -> tuple[str, ...]:
@@ -55,7 +55,7 @@ def is_path(name: str) -> bool:
 def _read_path(path: Path) -> AppSpec:
     file, code = path, None
     if os.path.isdir(path):  # also False for impossible file names
-        file, code = path / _FILE, str(path.resolve()) if _has_code(path) else None
+        file, code = path / _APP_FILE, str(path.resolve()) if _has_code(path) else None
     return read_app(read_yaml_text(file, "app file"), str(file), code=code, workload_of=_load_workload)
 
 
@@ -63,9 +63,9 @@ def _read_plugin(name: str, plugin: object) -> AppSpec:
     file: object = plugin
     code = None
     if isinstance(plugin, ModuleType) and hasattr(plugin, "__path__"):
-        file, code = files(plugin) / _FILE, plugin.__name__ if _has_code(files(plugin)) else None
+        file, code = files(plugin) / _APP_FILE, plugin.__name__ if _has_code(files(plugin)) else None
     if not isinstance(file, Traversable) or not file.is_file():
-        raise UsageError(f"it must be a package with an {_FILE}, or the path of a YAML file; got {plugin!r}")
+        raise UsageError(f"it must be a package with an {_APP_FILE}, or the path of a YAML file; got {plugin!r}")
     app = read_app(file.read_text(encoding="utf-8"), f"app {name}", code=code, workload_of=_load_workload)
     if app.name != name:
         raise UsageError(

@@ -209,7 +209,7 @@ class _Campaign:
             self._choose_new_id()
         self.jobs = self._allowed_jobs(jobs)
         self.unsupported: dict[str, str] = {}
-        self.began = time.monotonic()
+        self.start_s = time.monotonic()
 
     def prepare(self, settings: Mapping[str, Any]) -> None:
         """Clean up after killed runs, drop plans that cannot run here, and write the campaign's file."""
@@ -287,7 +287,7 @@ class _Campaign:
             episodes=(*present, *results),
             unsupported=self.unsupported,
             interrupted=should_stop(),
-            wall_s=time.monotonic() - self.began,
+            wall_s=time.monotonic() - self.start_s,
             voids=tuple(void for result in results for void in result.voids),
         )
 
@@ -347,8 +347,8 @@ class _Campaign:
     def _find_unsupported(self) -> dict[str, str]:
         """Return planned faults that the host cannot inject; raise PlatformError when the user named one."""
         planned = {fault.fault: get_fault(fault.fault) for plan in self.plans for fault in plan.all_faults}
-        changing = any(plan.schedule not in (None, "constant") for plan in self.plans)
-        specs = [replace(spec, needs=spec.needs | {"course"}) if changing else spec for spec in planned.values()]
+        has_schedules = any(plan.schedule not in (None, "constant") for plan in self.plans)
+        specs = [replace(spec, needs=spec.needs | {"course"}) if has_schedules else spec for spec in planned.values()]
         unsupported = unsupported_faults(self.host, specs)
         for fault, reason in unsupported.items():
             if fault in self.source.requested_faults:
@@ -368,9 +368,9 @@ def _has_chunks(root: Path, recordings: Sequence[str]) -> bool:
     present = {name: chunk_numbers(root / RECORDINGS / name) for name in recordings}
     if not any(present.values()) or not list_versions(root):
         return not any(present.values())
-    listed = read_version(root).recordings
+    version_files = read_version(root).recordings
     return all(
-        f"{chunk_folder(number)}/{CHUNK_FILE}" in listed.get(name, {})
+        f"{chunk_folder(number)}/{CHUNK_FILE}" in version_files.get(name, {})
         for name, numbers in present.items()
         for number in numbers
     )

@@ -29,12 +29,12 @@ from faultset.datasets.format.versions import EpisodeSummary, complete_episodes,
 from faultset.datasets.remote.file_systems import fetch, fetch_present, is_url
 from faultset.datasets.remote.writing import ARRIVING, FINISHED, FinishedEpisode, FinishedEpisodes, RemoteFolder
 
-_CONTENT = (ARRIVING, CAMPAIGNS, CARD, EPISODES, FINISHED, VERSIONS)
+_DATASET_CONTENT = (ARRIVING, CAMPAIGNS, CARD, EPISODES, FINISHED, VERSIONS)
 _CAMPAIGN_FILES = (CONTEXT_FILE, table_file("label"), table_file("evidence"))
 _DOCUMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.json")
 _FILES_PER_FETCH = 500
 PAUSES_S = (5.0, 30.0)
-"""Pauses before a worker tries again to copy an episode."""
+"""Pauses before a worker retries copying an episode."""
 
 _log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class UrlDestination(Destination):
         """Raise DataError if the URL has files but no dataset, PlatformError if it is not writable."""
         remote = RemoteFolder(self.location)
         content = remote.entries()
-        if content and not {*content} & {*_CONTENT}:
+        if content and not {*content} & {*_DATASET_CONTENT}:
             raise DataError(
                 f"--out must be a dataset or an empty URL, but {self.location} contains {content[0]!r}. Choose another"
             )
@@ -188,7 +188,7 @@ class UrlDestination(Destination):
             try:
                 return FinishedEpisodes(self.location).add(run.path / EPISODES / episode, episode)
             except PlatformError as error:
-                _log.warning("copying episode %s failed, trying again in %g s: %s", episode, pause_s, error)
+                _log.warning("copying episode %s failed, retrying in %g s: %s", episode, pause_s, error)
                 time.sleep(pause_s)
         return FinishedEpisodes(self.location).add(run.path / EPISODES / episode, episode)
 
@@ -292,13 +292,13 @@ class UrlDestination(Destination):
             for name in _CAMPAIGN_FILES
             if name in records
         }
-        due = [
+        outdated_files = [
             name
             for name, digest in digests.items()
             if not (folder / name).is_file() or compute_sha256(folder / name) != digest
         ]
-        for first in range(0, len(due), _FILES_PER_FETCH):
-            contents = fetch(f"{self.location}/{EPISODES}", due[first : first + _FILES_PER_FETCH], digests)
+        for first in range(0, len(outdated_files), _FILES_PER_FETCH):
+            contents = fetch(f"{self.location}/{EPISODES}", outdated_files[first : first + _FILES_PER_FETCH], digests)
             for name, content in contents.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(content)

@@ -230,8 +230,8 @@ class RunningEpisode:
         if process.returncode is not None:
             return process.returncode < 0
         # the kernel does not reuse the process id before the wait, so the group still belongs to the episode
-        ended = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        was_killed = ended is not None and ended.si_code != os.CLD_EXITED
+        exit_info = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        was_killed = exit_info is not None and exit_info.si_code != os.CLD_EXITED
         if was_killed:
             os.killpg(process.pid, signal.SIGKILL)
         return was_killed

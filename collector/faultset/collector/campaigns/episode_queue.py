@@ -107,7 +107,7 @@ class VoidAttempt:
     cause
         Kind of the failure, such as "host too busy".
     reason
-        The whole message.
+        The complete message.
     """
 
     episode: str
@@ -171,7 +171,7 @@ class HostLimit:
     """
 
     def __init__(self, max_concurrent: int, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._max_concurrent, self._limit, self._succeeded = max_concurrent, max_concurrent, 0
+        self._max_concurrent, self._limit, self._success_count = max_concurrent, max_concurrent, 0
         self._clock, self._lowered_s = clock, -math.inf
 
     def reason_to_wait(self, host: HostState) -> str:
@@ -189,13 +189,13 @@ class HostLimit:
     def adapt(self, outcome: EpisodeOutcome, started_s: float) -> None:
         """Adapt the limit to the outcome of a run that started at a monotonic time."""
         if outcome.disturbed_by_host:
-            self._succeeded = 0
+            self._success_count = 0
             if started_s > self._lowered_s:
                 self._limit, self._lowered_s = max(1, self._limit - max(1, self._limit // 4)), self._clock()
         elif not outcome.failure:
-            self._succeeded += 1
-            if self._succeeded >= max(self._limit, _MIN_SUCCESSES_FOR_ONE_MORE):
-                self._limit, self._succeeded = min(self._max_concurrent, self._limit + 1), 0
+            self._success_count += 1
+            if self._success_count >= max(self._limit, _MIN_SUCCESSES_FOR_ONE_MORE):
+                self._limit, self._success_count = min(self._max_concurrent, self._limit + 1), 0
 
 
 _LONGEST_REASON = 240
@@ -243,7 +243,7 @@ class EpisodeQueue:
         self._waiting.extend(episodes)
 
     def repeat(self, episode: WaitingEpisode, outcome: EpisodeOutcome) -> bool:
-        """Append an episode again if its run failed and may succeed the next time; return whether it is repeated."""
+        """Requeue an episode if its run failed and may succeed the next time; return whether it is repeated."""
         if not outcome.failure:
             return False
         own_failures = episode.own_failures + (not outcome.disturbed_by_host)

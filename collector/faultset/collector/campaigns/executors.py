@@ -123,11 +123,11 @@ class CampaignProgress:
     waiting
         Number of episodes that have not started.
     wait_reason
-        Why no waiting episode starts although fewer than the maximum run; empty otherwise.
+        Why no waiting episode starts although fewer than the maximum are running; empty otherwise.
     notices
         Messages about repeated episodes, oldest first; the log has the complete reasons.
     recorded_earlier_s
-        Id of a recording -> seconds that an interrupted run of the campaign recorded.
+        Seconds that an interrupted run of the campaign recorded, by id of the recording.
     """
 
     running: Mapping[str, EpisodeInProgress]
@@ -218,7 +218,7 @@ def _repeat_or_end(
 
 
 def _start_episodes(queue: EpisodeQueue, executor: Executor, running: dict[str, EpisodeInProgress]) -> str:
-    """Start episodes while a slot is free; return why the others wait, or an empty text if the reason is obvious."""
+    """Start episodes while a slot is free; return why the others wait, or an empty string if the reason is obvious."""
     while queue:
         slot = executor.check_slot()
         reason = slot.wait_reason or queue.reason_to_wait(slot.use)

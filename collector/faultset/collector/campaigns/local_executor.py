@@ -66,7 +66,7 @@ class LocalExecutor:
 
     def start(self, waiting: WaitingEpisode) -> RunningEpisode:
         """Start an episode; a slot must be free."""
-        # an episode dies with the thread that started it, so the campaign's own thread must start it
+        # an episode ends with the thread that started it, so the campaign's own thread must start it
         episode = self._host.start(waiting, self.root, self._settings, lock=self._lock, program=self._program)
         assert episode is not None
         follow = partial(self._host.follow, episode, self._remove_lost, self._stopping.is_set)

@@ -51,7 +51,7 @@ class Mitigation:
     Attributes
     ----------
     id
-        Hash of plan, order and code, so that the same attempt runs only once.
+        Hash of the plan, order and code, so that the same attempt runs only once.
     plan
         Plan of the injection; its `episode` is the attempt's id.
     order
@@ -110,11 +110,11 @@ def plan_mitigations(plans: Sequence[Plan], orders: Callable[[Plan], Sequence[Re
     attempts = []
     for plan in plans:
         if plan.fault is None or plan.target is None:
-            raise UsageError(f"episode {plan.episode} has no fault to repair. Name an episode with a fault")
+            raise UsageError(f"episode {plan.episode} has no fault to repair. Choose an episode with a fault")
         if plan.further:
             raise UsageError(
                 f"an episode to repair must have one fault, but {plan.episode} has several ({plan.title}). "
-                "Name an episode with one fault"
+                "Choose an episode with one fault"
             )
         base = campaign_code([get_fault(plan.fault)], (plan.app_file or plan.app,), plan.platform, plan.sources)
         for order in orders(plan):
@@ -168,7 +168,7 @@ def mitigate(
     faults = {attempt.plan.fault: get_fault(attempt.plan.fault or "") for attempt in planned}
     for fault, reason in unsupported_faults(host, faults.values()).items():
         raise PlatformError(f"fault {fault} cannot be injected here: {reason}")
-    began = time.monotonic()
+    start_s = time.monotonic()
     with translate_resource_errors(root):
         make_output_folder(root / MITIGATIONS)
         with lock_folder(root, "mitigate", notify=notify) as lock:
@@ -194,7 +194,7 @@ def mitigate(
         root=root,
         mitigations=tuple(attempts.finished[attempt.id] for attempt in planned if attempt.id in attempts.finished),
         interrupted=should_stop(),
-        wall_s=time.monotonic() - began,
+        wall_s=time.monotonic() - start_s,
     )
 
 
@@ -203,7 +203,9 @@ class _Attempts:
 
     def __init__(self, root: Path, planned: Sequence[Mitigation], in_turn: bool):
         self._root, self._in_turn = root, in_turn
-        self.finished = {attempt.id: result for attempt in planned if (result := _find(root, attempt)) is not None}
+        self.finished = {
+            attempt.id: result for attempt in planned if (result := _find_result(root, attempt)) is not None
+        }
         self.groups = _group_by_episode([attempt for attempt in planned if attempt.id not in self.finished], in_turn)
 
     def record(self, result: EpisodeResult) -> list[WaitingEpisode]:
@@ -213,7 +215,7 @@ class _Attempts:
         for attempt in attempts:
             self.finished[attempt.id] = attempt
             if not attempt.failure:
-                _write(self._root, attempt)
+                _write_attempt(self._root, attempt)
         new_groups = _group_by_episode(group[len(attempts) :] if attempts else [], self._in_turn)
         self.groups.update(new_groups)
         return [WaitingEpisode(plan=group[0].plan, repairs=_list_orders(group)) for group in new_groups.values()]
@@ -241,10 +243,10 @@ def read_mitigations(root: str | Path) -> tuple[Mitigation, ...]:
     return tuple(_read_attempt(path, Path(root)) for path in sorted((Path(root) / MITIGATIONS).glob("*.json")))
 
 
-def _group_by_episode(due: Sequence[Mitigation], in_turn: bool) -> dict[str, list[Mitigation]]:
+def _group_by_episode(attempts: Sequence[Mitigation], in_turn: bool) -> dict[str, list[Mitigation]]:
     """Group attempts that share an episode, by its id: the id of the first attempt."""
     groups: dict[str, list[Mitigation]] = {}
-    for attempt in due:
+    for attempt in attempts:
         is_alone = attempt.order.mitigator is not None or not in_turn
         key = attempt.id if is_alone else replace(attempt.plan, episode="").to_json()
         groups.setdefault(key, []).append(attempt)
@@ -264,11 +266,11 @@ def _check_folder(root: Path) -> None:
     content = {path.name for path in root.iterdir()} if root.exists() else set()
     if others := content - _ALLOWED_NAMES:
         raise DataError(
-            f"--out must be empty or contain mitigations only, but {root} contains {min(others)!r}. Choose another"
+            f"--out must be empty or contain only mitigations, but {root} contains {min(others)!r}. Choose another"
         )
 
 
-def _find(root: Path, attempt: Mitigation) -> Mitigation | None:
+def _find_result(root: Path, attempt: Mitigation) -> Mitigation | None:
     path = root / MITIGATIONS / f"{attempt.id}.json"
     return _read_attempt(path, root) if path.exists() else None
 
@@ -277,6 +279,6 @@ def _read_attempt(path: Path, root: Path) -> Mitigation:
     return read_document(path, Mitigation, below=root)
 
 
-def _write(root: Path, attempt: Mitigation) -> None:
+def _write_attempt(root: Path, attempt: Mitigation) -> None:
     text = json.dumps(attempt.to_record(), indent=1, ensure_ascii=False)
     replace_text(root / MITIGATIONS / f"{attempt.id}.json", text)

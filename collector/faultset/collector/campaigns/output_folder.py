@@ -33,8 +33,8 @@ from faultset.datasets.format.table_folders import INCOMPLETE, TELEMETRY, TRUTH
 from faultset.datasets.format.versions import VERSIONS
 
 WORKERS = ".workers"
-_OWNER = "owner.json"
-_NEW = ".new"
+_OWNER_FILE = "owner.json"
+_NEW_PREFIX = ".new"
 _LARGEST_OWNER_BYTES = 8192
 
 
@@ -50,10 +50,10 @@ class WorkerFolder:
         """Create a folder for a run of an episode by this process."""
         owner = ProcessIdentity.current()
         path = root / WORKERS / f"{episode}-{secrets.token_hex(8)}"
-        new = path.with_name(f"{_NEW}-{path.name}")
+        new = path.with_name(f"{_NEW_PREFIX}-{path.name}")
         new.mkdir(parents=True)
         # other processes must never see a folder without its owner
-        write_text(new / _OWNER, owner.model_dump_json())
+        write_text(new / _OWNER_FILE, owner.model_dump_json())
         new.rename(path)
         return WorkerFolder(path=path, owner=owner)
 
@@ -90,15 +90,15 @@ class WorkerFolder:
 def worker_folders(root: Path) -> Iterator[WorkerFolder]:
     """Yield the folders of all workers' runs in a dataset, including running ones."""
     for path in sorted((root / WORKERS).glob("*/")):
-        if path.name.startswith(_NEW) or path.is_symlink():
+        if path.name.startswith(_NEW_PREFIX) or path.is_symlink():
             continue
         with suppress(DataError, ValidationError):
-            text = read_regular(path / _OWNER, limit_bytes=_LARGEST_OWNER_BYTES, below=root)
+            text = read_regular(path / _OWNER_FILE, limit_bytes=_LARGEST_OWNER_BYTES, below=root)
             yield WorkerFolder(path=path, owner=ProcessIdentity.model_validate_json(text))
 
 
 _FOLDERS = (EPISODES, RECORDINGS, VERSIONS, CAMPAIGNS, RUNNING, FAILED, WORKERS)
-_TORN = re.compile(r"\.[A-Za-z0-9.-]{1,80}\.[0-9a-f]{8}\.tmp")
+_UNFINISHED_FILE = re.compile(r"\.[A-Za-z0-9.-]{1,80}\.[0-9a-f]{8}\.tmp")
 
 
 def check_output_folder(root: Path) -> None:
@@ -185,10 +185,10 @@ def remove_abandoned(
                 removal.episodes.append(working.note.episode)
     remove_torn_notes(root)
     for folder in (root, root / CAMPAIGNS, root / VERSIONS):
-        for torn in folder.glob(".*.tmp"):
-            if _TORN.fullmatch(torn.name) and not torn.is_dir():
+        for file in folder.glob(".*.tmp"):
+            if _UNFINISHED_FILE.fullmatch(file.name) and not file.is_dir():
                 with suppress(OSError):
-                    torn.unlink()
+                    file.unlink()
     for unfinished in (root / EPISODES).glob(f"*{INCOMPLETE}"):
         episode = unfinished.name.removesuffix(INCOMPLETE)
         if (root / RUNNING / f"{episode}.json").exists():
@@ -217,9 +217,9 @@ def remove_abandoned_runs(
                 "removed: a worker there will remove it, or run 'faultset recover --break-lock'"
             )
             continue
-        inner = remove_abandoned(folder.path, host_of, take_over=take_over)
-        removal.episodes.extend(inner.episodes)
-        removal.remaining.extend(inner.remaining)
+        worker_removal = remove_abandoned(folder.path, host_of, take_over=take_over)
+        removal.episodes.extend(worker_removal.episodes)
+        removal.remaining.extend(worker_removal.remaining)
         folder.remove()
 
 

@@ -20,7 +20,7 @@ from faultset.collector.campaigns.episode_queue import VoidAttempt
 from faultset.core.code_identity import path_identity
 
 PACKAGES = ("apps", "campaigns", "episodes", "faults", "load", "plans", "platforms", "runtime", "sources", "verdicts")
-"""Packages of the collector whose code decides what an episode contains."""
+"""Packages of the collector whose code determines what an episode contains."""
 
 
 def describe_machine() -> dict[str, Any]:
@@ -78,4 +78,4 @@ def count_void_attempts(attempts: Iterable[VoidAttempt]) -> dict[str, dict[str, 
     counts: dict[str, Counter[str]] = {"with a fault": Counter(), "without a fault": Counter()}
     for attempt in attempts:
         counts["with a fault" if attempt.has_fault else "without a fault"][attempt.cause] += 1
-    return {arm: dict(sorted(causes.items())) for arm, causes in counts.items()}
+    return {group: dict(sorted(causes.items())) for group, causes in counts.items()}

@@ -111,7 +111,7 @@ def write_campaign(
             "failures": {},
             "void_attempts": [],
         }
-        _replace(path, record)
+        _write_record(path, record)
 
 
 def _has_request(record: Mapping[str, Any], request: CampaignRequest | None) -> bool:
@@ -120,7 +120,7 @@ def _has_request(record: Mapping[str, Any], request: CampaignRequest | None) -> 
 
 
 def code_changes(root: Path, request: CampaignRequest | None, code: Mapping[str, str]) -> list[str]:
-    """Return names of code that differs from all earlier campaigns of the same request."""
+    """Return the names of code that differs from that of all earlier campaigns with the same request."""
     earlier = [
         record["code"]
         for record in (_read(root, name) for name in campaign_ids(root))
@@ -137,7 +137,7 @@ def record_failures(
     """Write failed episodes and further void attempts into a campaign's file; return all its void attempts."""
     record = _read(root, campaign)
     attempts = [*record["void_attempts"], *(asdict(void) for void in voids)]
-    _replace(campaign_file(root, campaign), {**record, "failures": dict(failures), "void_attempts": attempts})
+    _write_record(campaign_file(root, campaign), {**record, "failures": dict(failures), "void_attempts": attempts})
     return tuple(VoidAttempt(**attempt) for attempt in attempts)
 
 
@@ -177,7 +177,7 @@ def _read(root: Path, campaign: str) -> dict[str, Any]:
     return record
 
 
-def _replace(path: Path, record: Mapping[str, Any]) -> None:
+def _write_record(path: Path, record: Mapping[str, Any]) -> None:
     text = json.dumps(record, indent=1, sort_keys=True)
     if len(text.encode()) > LIMIT_BYTES:
         raise DataError(

@@ -1,6 +1,6 @@
 """A dask worker of a campaign: runs individual episodes within the capacity of its machine.
 
-Each episode runs in a separate folder and moves into the dataset once it is finished; see
+Each episode runs in a separate folder and is moved into the dataset once it is finished; see
 `faultset.collector.campaigns.output_folder` and `faultset.collector.campaigns.destinations`.
 """
 
@@ -77,10 +77,10 @@ class EpisodeWorker:
 
     def run(self, assignment: WorkerAssignment, report: Report = lambda phase: None) -> EpisodeRun:
         """Run an assignment; errors are reported in the outcome."""
-        began = time.monotonic()
+        start_s = time.monotonic()
         try:
             with translate_resource_errors(assignment.destination.folder):
-                outcome = self._outcome(assignment, report)
+                outcome = self._find_or_run(assignment, report)
         except FaultsetError as error:
             outcome = EpisodeOutcome(
                 episode=assignment.waiting.plan.episode,
@@ -88,9 +88,9 @@ class EpisodeWorker:
                 retriable=not isinstance(error, DataError),
                 exit_code=error.exit_code,
             )
-        return EpisodeRun(outcome=outcome, wall_s=time.monotonic() - began)
+        return EpisodeRun(outcome=outcome, wall_s=time.monotonic() - start_s)
 
-    def _outcome(self, assignment: WorkerAssignment, report: Report) -> EpisodeOutcome:
+    def _find_or_run(self, assignment: WorkerAssignment, report: Report) -> EpisodeOutcome:
         destination, episode = assignment.destination, assignment.waiting.plan.episode
         root = destination.folder
         if not destination.has_campaign(assignment.campaign):

@@ -24,7 +24,7 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> No
 
     Each combination of application, platform, load and sampling interval gets its own limit: the 99 % quantile of at
     least 300 windows of services in plain episodes. With fewer windows there is no limit, and faults that clients do
-    not notice have the verdict unknown. The file that --out writes contains the measured limits, and this release's
+    not notice get the verdict unknown. The file that --out writes contains the measured limits, and this release's
     limits for all other combinations.
 
     \b
@@ -64,7 +64,7 @@ def _to_record(calibration: Calibration) -> dict[str, object]:
     from faultset.collector.verdicts import latent
     from faultset.collector.verdicts.exact_tests import compute_binomial_interval
 
-    exceeding, judged = calibration.false_alarms
+    exceeding_count, judged_count = calibration.false_alarms
     return {
         "app": calibration.app,
         "platform": calibration.platform,
@@ -75,9 +75,9 @@ def _to_record(calibration: Calibration) -> dict[str, object]:
         "least_windows": latent.MIN_WINDOWS,
         "quantile": latent.QUANTILE,
         "limit": calibration.threshold,
-        "windows_judged_by_other_episodes": judged,
-        "windows_above_limit_of_other_episodes": exceeding,
-        "share_above_interval": compute_binomial_interval(exceeding, judged) if judged else None,
+        "windows_judged_by_other_episodes": judged_count,
+        "windows_above_limit_of_other_episodes": exceeding_count,
+        "share_above_interval": compute_binomial_interval(exceeding_count, judged_count) if judged_count else None,
     }
 
 
@@ -94,10 +94,11 @@ def _print_calibration(calibration: Calibration) -> None:
         click.echo(f"  no limit: {latent.MIN_WINDOWS} windows are needed")
         return
     click.echo(f"  limit {calibration.threshold:.2f}, the {latent.QUANTILE:.0%} quantile")
-    exceeding, judged = calibration.false_alarms
-    if judged:
-        low, high = compute_binomial_interval(exceeding, judged)
+    exceeding_count, judged_count = calibration.false_alarms
+    if judged_count:
+        low, high = compute_binomial_interval(exceeding_count, judged_count)
         click.echo(
-            f"  of {count_text(judged, 'window')}, {exceeding} exceed a limit that was measured on the other episodes "
-            f"({exceeding / judged:.2%}, 95 % interval {low:.2%} to {high:.2%}; 1 % is expected)"
+            f"  of {count_text(judged_count, 'window')}, {exceeding_count} exceed a limit that was measured on the "
+            f"other episodes ({exceeding_count / judged_count:.2%}, 95 % "
+            f"interval {low:.2%} to {high:.2%}; 1 % is expected)"
         )

@@ -105,7 +105,7 @@ def read_config(path: Path, option_names: Iterable[str]) -> dict[str, Any]:
     Raises
     ------
     UsageError
-        The file cannot be read or is not a mapping, or an option is unknown or has the wrong form.
+        The file cannot be read or is not a mapping, or an option is unknown or has the wrong format.
     """
     text = read_yaml_text(path, "campaign file")
     options = parse_yaml(text, f"campaign file {path}")

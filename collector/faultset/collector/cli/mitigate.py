@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @command(
     "mitigate",
-    short_help="Inject a fault, repair it by commands, and judge whether the repair worked.",
+    short_help="Inject a fault, repair it with commands, and judge whether the repair worked.",
     groups={
         "Faults": "--faults --apps",
         "Repair": "--commands --repairs --in-turn --operator --within --sustain",
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 @cluster_options
 @json_option
 def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_json: bool, **options: Any) -> None:
-    """Deploy an application, inject a fault, repair it by commands, and judge whether the repair worked.
+    """Deploy an application, inject a fault, repair it with commands, and judge whether the repair worked.
 
     A repair succeeds if the fault's check no longer detects the fault, client requests stay healthy, and all objects
     have their original specification. PLAN is a file with one plan of a campaign; EPISODE is the folder of a collected
@@ -91,7 +91,7 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
       faultset mitigate --faults target-port --apps hotel --commands repair.txt
       faultset mitigate data/episodes/53f1501ed880 --repairs do-nothing,true-undo
     """
-    from faultset.collector.campaigns.mitigations import mitigate as make_attempts
+    from faultset.collector.campaigns.mitigations import mitigate as run_attempts
     from faultset.collector.campaigns.mitigations import plan_mitigations
     from faultset.collector.cli.output import raise_interrupted, show_progress
 
@@ -109,7 +109,7 @@ def mitigate(plan: Path | None, in_turn: bool, out: Path, jobs: int | None, as_j
         plans = _read_plan(plan, request.get("injector"), request.get("stores"))
     planned = plan_mitigations(plans, _build_orders(**repairs))
     with interrupts() as received, show_progress() as progress:
-        campaign = make_attempts(
+        campaign = run_attempts(
             planned,
             out=out,
             jobs=jobs,
@@ -145,9 +145,9 @@ def _draw_plans(options: CampaignOptions) -> tuple[Plan, ...]:
     from faultset.collector.plans.requests import make_request
 
     if not options["apps"]:
-        raise UsageError("--faults needs --apps, but it is missing. Name the applications, for instance --apps hotel")
-    fixed: Any = {"normal": 0, "profile": "quick", **vars(MITIGATION_PHASES)}
-    request = make_request(**options | fixed)
+        raise UsageError("--faults needs --apps, but it is missing. Give the applications, for instance --apps hotel")
+    fixed_options: Any = {"normal": 0, "profile": "quick", **vars(MITIGATION_PHASES)}
+    request = make_request(**options | fixed_options)
     return tuple(sorted(plan_campaign(request), key=lambda plan: (plan.app, plan.fault or "")))
 
 
@@ -162,21 +162,21 @@ def _build_orders(
         build_repair_order,
     )
 
-    chosen = comma_separated(repairs) if repairs is not None else () if commands or operator else REPAIRS
-    chosen = REPAIRS if "all" in chosen else [name for name in chosen if name != "none"]
+    repair_names = comma_separated(repairs) if repairs is not None else () if commands or operator else REPAIRS
+    repair_names = REPAIRS if "all" in repair_names else [name for name in repair_names if name != "none"]
     user_orders = [build_commands_order(commands, within_s=within, sustain_s=sustain)] if commands else []
     user_orders += [build_operator_order(operator, within_s=within, sustain_s=sustain)] if operator else []
     # check the options before the first plan
-    for name in chosen:
+    for name in repair_names:
         build_repair_order(name, "", within_s=within, sustain_s=sustain)
-    if not user_orders and not chosen:
+    if not user_orders and not repair_names:
         raise UsageError(
             "the command needs a repair, but none is chosen. Give a file with --commands, or names with --repairs"
         )
 
     def list_orders(plan: Plan) -> list[RepairOrder]:
         builtin_orders = [
-            build_repair_order(name, plan.target or "", within_s=within, sustain_s=sustain) for name in chosen
+            build_repair_order(name, plan.target or "", within_s=within, sustain_s=sustain) for name in repair_names
         ]
         return [*user_orders, *builtin_orders]
 
@@ -193,9 +193,9 @@ def _print_campaign(campaign: MitigationCampaign, as_json: bool) -> None:
     for sentence in describe_failed_commands(campaign):
         click.echo(sentence, err=True)
     done = [attempt for attempt in campaign.mitigations if attempt.result is not None]
-    repaired = sum(attempt.result.success for attempt in done if attempt.result)
+    repaired_count = sum(attempt.result.success for attempt in done if attempt.result)
     click.echo(
-        f"{repaired} of {count_text(len(done), 'attempt')} repaired the application; results in "
+        f"{repaired_count} of {count_text(len(done), 'attempt')} repaired the application; results in "
         f"{campaign.root}/mitigations"
     )
 

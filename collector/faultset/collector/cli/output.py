@@ -135,10 +135,10 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     if any(plan.recording for plan in result.plans):
         print_recordings(result, as_json=as_json)
         return
-    ended = {episode.episode: episode for episode in result.episodes}
-    labels = {name: read_label(result.root / "episodes" / name) for name in ended if not ended[name].failure}
+    results = {episode.episode: episode for episode in result.episodes}
+    labels = {name: read_label(result.root / "episodes" / name) for name in results if not results[name].failure}
     plans = sorted(result.plans, key=lambda p: (p.fault is None, p.fault_name or p.no_fault_kind or "", p.target_name))
-    rows = [_describe_episode(plan, ended.get(plan.episode), labels.get(plan.episode)) for plan in plans]
+    rows = [_describe_episode(plan, results.get(plan.episode), labels.get(plan.episode)) for plan in plans]
     if as_json:
         episodes = [{name.replace(" ", "_"): value for name, value in row.items()} for row in rows]
         show_json(
@@ -266,7 +266,7 @@ def describe(result: EpisodeResult) -> str:
 
 
 def format_wait_reason(state: CampaignProgress) -> str:
-    """Return a line with the reason why no further episode starts, or an empty text."""
+    """Return a line with the reason why no further episode starts, or an empty string."""
     return f"{count_text(state.waiting, 'waiting episode')}: {state.wait_reason}" if state.wait_reason else ""
 
 
@@ -295,10 +295,11 @@ def time_left(state: CampaignProgress, now_s: float) -> str:
 
 
 def raise_interrupted(done: int, total: int, unit: str, version: str = "") -> NoReturn:
-    """Print how many episodes or attempts were done before Ctrl-C and the version that has them; end the command."""
-    where = f" (version {version} contains the recording so far)" if version else ""
+    """Print how many episodes or attempts were completed before Ctrl-C and their version; end the command."""
+    version_note = f" (version {version} contains the recording so far)" if version else ""
     click.echo(
-        f"stopped with {done} of {count_text(total, unit)}{where}. Run the same command again to continue", err=True
+        f"stopped with {done} of {count_text(total, unit)}{version_note}. Run the same command again to continue",
+        err=True,
     )
     raise KeyboardInterrupt
 
@@ -317,23 +318,23 @@ def show_progress() -> Iterator[Callable[[CampaignProgress], None]]:
         with _show_bars() as show:
             yield show
         return
-    shown: set[str] = set()
-    printed, reason, last_s = 0, "", time.monotonic()
+    printed_episodes: set[str] = set()
+    notice_count, reason, last_s = 0, "", time.monotonic()
 
     def print_lines(state: CampaignProgress) -> None:
-        nonlocal printed, reason, last_s
+        nonlocal notice_count, reason, last_s
         total = len(state.running) + len(state.finished) + state.waiting
-        for notice in state.notices[printed:]:
+        for notice in state.notices[notice_count:]:
             print(notice, file=sys.stderr, flush=True)
-        printed = len(state.notices)
+        notice_count = len(state.notices)
         if state.wait_reason and not reason:
             print(format_wait_reason(state), file=sys.stderr, flush=True)
         reason = state.wait_reason
         for result in state.finished:
-            if result.episode not in shown:
-                shown.add(result.episode)
+            if result.episode not in printed_episodes:
+                printed_episodes.add(result.episode)
                 remaining = time_left(state, time.monotonic())
-                line = f"[{len(shown)}/{total}] {describe(result)}" + (f"; {remaining}" if remaining else "")
+                line = f"[{len(printed_episodes)}/{total}] {describe(result)}" + (f"; {remaining}" if remaining else "")
                 print(line, file=sys.stderr, flush=True)
                 last_s = time.monotonic()
         if state.running and time.monotonic() - last_s >= QUIET_S:
@@ -367,15 +368,15 @@ def _show_bars() -> Iterator[Callable[[CampaignProgress], None]]:
     )
     campaign_task = bars.add_task("campaign", state="")
     tasks: dict[str, TaskID] = {}
-    printed = 0
+    notice_count = 0
 
     def draw(state: CampaignProgress) -> None:
-        nonlocal printed
+        nonlocal notice_count
         total, done = len(state.running) + len(state.finished) + state.waiting, len(state.finished)
         bars.update(campaign_task, total=total, completed=done, state=_describe_state(state, total))
-        for notice in state.notices[printed:]:
+        for notice in state.notices[notice_count:]:
             bars.console.print(notice, markup=False)
-        printed = len(state.notices)
+        notice_count = len(state.notices)
         for name in [name for name in tasks if name not in state.running]:
             bars.remove_task(tasks.pop(name))
         for name, episode in state.running.items():

@@ -66,7 +66,7 @@ def record(
     """Record a past window of telemetry as an episode, through the APIs of running servers.
 
     Without --at and --incidents the window becomes one episode without a fault. Repeat an interrupted command to
-    continue it. Put the user and password into the URL, or a token into FAULTSET_SERVER_TOKEN, where SERVER is
+    continue it. Put the user name and password in the URL, or a token in FAULTSET_SERVER_TOKEN, where SERVER is
     PROMETHEUS, JAEGER, TEMPO or LOKI. For Prometheus and Jaeger, NAMESPACE/SERVICE:PORT instead of a URL connects
     through the kubeconfig.
 

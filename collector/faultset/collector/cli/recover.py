@@ -48,8 +48,8 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
     """Clean up after a killed `collect`: in a dataset's folder, on this machine and on a cluster.
 
     On the embedded platform every process ends with the collector, so only files remain. On a cluster the command
-    finds the objects of faultset by their labels, and removes nothing else. Running campaigns, also on other
-    machines, are not touched. Objects whose origin is uncertain are listed and kept. You can repeat the command.
+    finds the objects of faultset by their labels, and removes nothing else. Running campaigns, including those on
+    other machines, are not touched. Objects whose origin is uncertain are listed and kept. You can repeat the command.
 
     \b
     Example:
@@ -74,7 +74,7 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
             refusal = error
     elif platform == "local" and destination.is_shared and _is_set("out"):
         # on a cluster, orphans are removed even if the folder is missing
-        refusal = DataError(f"folder {printable(str(folder))} does not exist; name a dataset with --out")
+        refusal = DataError(f"folder {printable(str(folder))} does not exist; give a dataset with --out")
     orphans = host.remove_orphans()
     if telemetry:
         if not isinstance(host, TelemetryInstaller):

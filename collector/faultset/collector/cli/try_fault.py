@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @click.option("--app", default="hotel", show_default=True, help="Application: a name or a path.")
 @click.option("--target", help="Service to apply the fault to; drawn at random by default.")
 @click.option("--platform", default="local", show_default=True, help="local or kubernetes.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of target and parameters.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the target and parameters."
+)
 @campaign_options("stores", "injector")
 @cluster_options
 @json_option

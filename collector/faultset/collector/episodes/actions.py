@@ -167,8 +167,8 @@ class EpisodeActions:
 
     def make_decoys(self) -> None:
         """Start the decoys that are due."""
-        passed_s = (self._clock.time_ns() - self.machine.view_start_ns) / SECOND_NS
-        for step in self._decoys.take_due(passed_s):
+        elapsed_s = (self._clock.time_ns() - self.machine.view_start_ns) / SECOND_NS
+        for step in self._decoys.take_due(elapsed_s):
             self.journal.note("decoy", [str(value) for value in step.values()], **step)
             if service := step.get("replaces_pods_of"):
                 self.record.add_evidence(ROLLOUT, service, True, step.get("image", step["decoy"]))
@@ -196,14 +196,14 @@ class EpisodeActions:
         if self.record.unconfirmed:
             raise self._create_unconfirmed_error(self.record.unconfirmed[0])
         recording = LiveRecording(self.record, self.platform, self._bounds, self.journal.path.parent)
-        waiting = RepairWaits(
+        waits = RepairWaits(
             self._clock,
             self.record.faults[0].spec.repeat_s,
             inject=self.inject,
             interrupted=self._interrupted,
             watchdog=self._watchdog,
         )
-        live = build_live_fault(self.record, self.machine, self.platform, waiting, recording)
+        live = build_live_fault(self.record, self.machine, self.platform, waits, recording)
         _log.info("the repair begins")
         try:
             self.mitigations = self._attempt.run(live)

@@ -56,9 +56,9 @@ class DecoySchedule:
         self._decoys = decoys
         self._choices: dict[int, tuple[DecoyKind, str]] = {}
 
-    def take_due(self, passed_s: float) -> Iterator[dict[str, Any]]:
+    def take_due(self, elapsed_s: float) -> Iterator[dict[str, Any]]:
         """Make all steps that are due, and yield their changes."""
-        while self._steps and self._steps[0][0] <= passed_s + _ROUNDING_S:
+        while self._steps and self._steps[0][0] <= elapsed_s + _ROUNDING_S:
             _, number, step = self._steps.pop(0)
             decoy = self._decoys[number]
             if number not in self._choices:
@@ -166,13 +166,13 @@ def _change_setting(platform: Platform, service: str, decoy: Decoy) -> dict[str,
     return change
 
 
-def _batch_pod(decoy: Decoy) -> str:
+def _name_batch_pod(decoy: Decoy) -> str:
     return f"batch-{decoy.seed:08x}"
 
 
 def _start_batch_pod(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
     """Run a pod that uses CPU time on the node, as a batch job does."""
-    name = _batch_pod(decoy)
+    name = _name_batch_pod(decoy)
     milli_cores = 50 + decoy.seed % 200
     image = next(pod["spec"]["containers"][0]["image"] for pod in list_pods(platform, service))
     container = {
@@ -188,8 +188,8 @@ def _start_batch_pod(platform: Platform, service: str, decoy: Decoy) -> dict[str
 
 
 def _delete_batch_pod(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
-    platform.delete("Pod", _batch_pod(decoy), grace_period_s=0)
-    return {"pod": _batch_pod(decoy)}
+    platform.delete("Pod", _name_batch_pod(decoy), grace_period_s=0)
+    return {"pod": _name_batch_pod(decoy)}
 
 
 _STEPS: Mapping[DecoyKind, Mapping[int, _Step]] = {
@@ -217,7 +217,7 @@ def disturb(platform: EpisodePlatform, rng: np.random.Generator) -> dict[str, An
 
 
 def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any]:
-    """Restart pods, flush caches or rewrite objects like a fault, but without doing harm."""
+    """Restart pods, flush caches or rewrite objects as a fault does, but without harm."""
     kind = int(rng.integers(3)) if platform.app.deployed is None else int(rng.integers(1, 3))
     if kind == 0:
         store = str(rng.choice(list_databases(platform.app)))

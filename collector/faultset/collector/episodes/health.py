@@ -16,7 +16,7 @@ from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS
 
 LARGEST_ERROR_RATE = 0.05
-"""Largest share of failed requests in a healthy application; background errors stay below it."""
+"""Largest share of failed requests in a healthy application; background errors remain below it."""
 MIN_COMPLETION = 0.9
 LARGEST_P95_NS = 1_000_000_000
 SETTLE_NS = 1_500_000_000
@@ -73,7 +73,7 @@ def health_problem(
 ) -> str:
     """Describe the application's problem in `[start_ns, end_ns)`; empty when it is healthy.
 
-    Requests from the last 1.5 s before `now_ns` may be unanswered and do not count. If the rate
+    Requests from the last 1.5 s before `now_ns` may not have a response yet and are not counted. If the rate
     of requests is far below `rate_rps`, the lowest mean rate of the load, then the load has failed. Services in
     `rolling_out` may be unready.
     """
@@ -83,32 +83,32 @@ def health_problem(
 
 
 def unhealthy_requests(platform: Platform, start_ns: int, end_ns: int, rate_rps: float, *, now_ns: int) -> str:
-    """Describe the problem of client requests in `[start_ns, end_ns)`; see `health_problem`."""
+    """Describe the problem with client requests in `[start_ns, end_ns)`; see `health_problem`."""
     end_ns = min(end_ns, now_ns - SETTLE_NS)
     if end_ns <= start_ns:
         return "no requests are due yet"
     requests = requests_between(platform, start_ns, end_ns)
-    planned = rate_rps * (end_ns - start_ns) / 1e9
-    if len(requests) < min(0.5 * planned, planned - 4 * planned**0.5):
-        return f"only {len(requests)} of about {planned:.0f} planned requests were sent"
+    planned_count = rate_rps * (end_ns - start_ns) / 1e9
+    if len(requests) < min(0.5 * planned_count, planned_count - 4 * planned_count**0.5):
+        return f"only {len(requests)} of about {planned_count:.0f} planned requests were sent"
     outcome = requests["outcome"].astype(str)
-    failed = requests[outcome.isin(["http_error", "refused", "timeout"])]
-    if len(failed) > LARGEST_ERROR_RATE * len(requests):
-        return f"{len(failed)} of {count_text(len(requests), 'request')} failed: {_most_frequent(failed)}"
-    answered = int(outcome.isin(["ok", "http_error"]).sum())
-    if answered < MIN_COMPLETION * len(requests):
-        return f"only {answered} of {count_text(len(requests), 'request')} got a response"
+    failures = requests[outcome.isin(["http_error", "refused", "timeout"])]
+    if len(failures) > LARGEST_ERROR_RATE * len(requests):
+        return f"{len(failures)} of {count_text(len(requests), 'request')} failed: {_most_frequent(failures)}"
+    response_count = int(outcome.isin(["ok", "http_error"]).sum())
+    if response_count < MIN_COMPLETION * len(requests):
+        return f"only {response_count} of {count_text(len(requests), 'request')} got a response"
     p95_ns = requests["latency_ns"].dropna().astype("float64").quantile(0.95)
     if p95_ns > LARGEST_P95_NS:
         return f"one request in twenty took more than {p95_ns / 1e9:.1f} s; the host may be too busy"
     return ""
 
 
-def _most_frequent(failed: pd.DataFrame) -> str:
+def _most_frequent(failures: pd.DataFrame) -> str:
     """Return the endpoint, the status or outcome, and the number of the most frequent failures."""
     kinds = Counter(
         (str(endpoint), str(outcome) if pd.isna(status) else f"status {status:.0f}")
-        for endpoint, status, outcome in zip(failed["endpoint"], failed["status"], failed["outcome"], strict=True)
+        for endpoint, status, outcome in zip(failures["endpoint"], failures["status"], failures["outcome"], strict=True)
     )
     return ", ".join(f"{endpoint} with {end} {count} times" for (endpoint, end), count in kinds.most_common(3))
 

@@ -28,8 +28,8 @@ CORES_OF_A_STARTING_EPISODE = 0.3
 LONGEST_FACTOR = 4.0
 """Largest factor by which a deadline is extended."""
 
-_PRESSURE = Path("/proc/pressure/cpu")
-_GROUP = Path("/proc/self/cgroup")
+_PRESSURE_FILE = Path("/proc/pressure/cpu")
+_GROUP_FILE = Path("/proc/self/cgroup")
 _TOTAL = re.compile(r"^some .*total=(\d+)", re.MULTILINE)
 _SAMPLE_S = 0.5
 _HISTORY_S = 120.0
@@ -45,9 +45,9 @@ class CpuUse:
     waiting_share
         Share of the time in which some process waited for CPU.
     free_cores
-        Idle cores on average.
+        Mean number of idle cores.
     is_of_group
-        Whether only this process's control group is measured, not the machine. Then `free_cores` does not count,
+        Whether only this process's control group is measured, not the machine. Then `free_cores` is ignored,
         because cores that other groups use at a lower weight are free for this one.
     """
 
@@ -98,8 +98,8 @@ class CpuPressure:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._file = None if waited_s else _pressure_file()
-        self._waited_s = waited_s or (_Lag().waited_s if self._file is None else partial(_stalled_s, self._file))
-        self._idle_s = idle_s or _idle_s
+        self._waited_s = waited_s or (_Lag().waited_s if self._file is None else partial(_read_stalled_s, self._file))
+        self._idle_s = idle_s or _read_idle_s
         self._clock = clock
         self._samples: deque[tuple[float, float, float]] = deque()
         self.sample()
@@ -117,13 +117,13 @@ class CpuPressure:
         """Return the CPU use of the last `window_s`; None before enough measurements."""
         self.sample()
         end, waited_s, idle_s = self._samples[-1]
-        begin, waited_before_s, idle_before_s = next(sample for sample in self._samples if sample[0] >= end - window_s)
-        if end - begin < _SAMPLE_S:
+        start, waited_before_s, idle_before_s = next(sample for sample in self._samples if sample[0] >= end - window_s)
+        if end - start < _SAMPLE_S:
             return None
         return CpuUse(
-            waiting_share=min(1.0, max(0.0, (waited_s - waited_before_s) / (end - begin))),
-            free_cores=max(0.0, (idle_s - idle_before_s) / (end - begin)),
-            is_of_group=self._file not in (None, _PRESSURE),
+            waiting_share=min(1.0, max(0.0, (waited_s - waited_before_s) / (end - start))),
+            free_cores=max(0.0, (idle_s - idle_before_s) / (end - start)),
+            is_of_group=self._file not in (None, _PRESSURE_FILE),
         )
 
     def is_busy(self, window_s: float = 10.0) -> bool:
@@ -143,7 +143,7 @@ class CpuPressure:
 
 def _pressure_file() -> Path | None:
     """Return the file with the pressure of this process's control group or of the machine; None if there is none."""
-    for file in (*_group_files(), _PRESSURE):
+    for file in (*_group_files(), _PRESSURE_FILE):
         try:
             if _TOTAL.search(file.read_text()):
                 return file
@@ -155,19 +155,19 @@ def _pressure_file() -> Path | None:
 def _group_files() -> list[Path]:
     """Return the pressure file of this process's control group; empty if it is in the root group."""
     try:
-        group = re.search(r"^0::/(.+)$", _GROUP.read_text(), re.MULTILINE)
+        group = re.search(r"^0::/(.+)$", _GROUP_FILE.read_text(), re.MULTILINE)
     except OSError:
         return []
     mounts = [mount.mountpoint for mount in psutil.disk_partitions(all=True) if mount.fstype == "cgroup2"]
     return [Path(mount, group[1], "cpu.pressure") for mount in mounts] if group else []
 
 
-def _stalled_s(file: Path) -> float:
+def _read_stalled_s(file: Path) -> float:
     match = _TOTAL.search(file.read_text())
     return int(match[1]) / 1e6 if match else 0.0
 
 
-def _idle_s() -> float:
+def _read_idle_s() -> float:
     times = psutil.cpu_times()
     # a core whose processes all wait for a disk is free
     return times.idle + getattr(times, "iowait", 0.0)

@@ -94,7 +94,7 @@ class RepairWaits:
 
     def sleep(self, seconds: float) -> None:
         """Wait; raise PlatformError if the episode must end."""
-        until_ns = self._clock.monotonic_ns() + round(seconds * SECOND_NS)
+        end_ns = self._clock.monotonic_ns() + round(seconds * SECOND_NS)
         while True:
             if self._interrupted():
                 raise PlatformError("interrupted during the repair")
@@ -102,7 +102,7 @@ class RepairWaits:
             if self._next_ns is not None and self._clock.monotonic_ns() >= self._next_ns:
                 self._next_ns = self._clock.monotonic_ns() + self._pause_ns
                 self._inject()
-            left_ns = until_ns - self._clock.monotonic_ns()
+            left_ns = end_ns - self._clock.monotonic_ns()
             if left_ns <= 0:
                 return
             self._clock.sleep(min(_LONGEST_PAUSE_S, left_ns / SECOND_NS))

@@ -53,19 +53,19 @@ def main(runner_type: type[EpisodeRunner] = EpisodeRunner) -> None:
     send = _open_sender()
     _forward_logs(send)
     die_with_parent(assignment.parent, signal.SIGTERM)
-    stopping: list[int] = []
+    stop_signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, frame: stopping.append(received))
+        signal.signal(number, lambda received, frame: stop_signals.append(received))
     plan = assignment.plan
     try:
-        working = WorkingFolder.claim(assignment.root, plan.episode, plan.platform)
+        working_folder = WorkingFolder.claim(assignment.root, plan.episode, plan.platform)
     except (FaultsetError, OSError) as error:
         send(_describe_failed_start(plan.episode, error))
         return
-    journal = Journal(working.journal)
+    journal = Journal(working_folder.journal)
     try:
-        with translate_resource_errors(working.folder):
-            outcome = _run(runner_type, assignment, working, journal, stopping, send)
+        with translate_resource_errors(working_folder.folder):
+            outcome = _run(runner_type, assignment, working_folder, journal, stop_signals, send)
     except FaultsetError as error:
         retriable = not isinstance(error, DataError)
         outcome = EpisodeOutcome(
@@ -73,15 +73,15 @@ def main(runner_type: type[EpisodeRunner] = EpisodeRunner) -> None:
         )
     except Exception as error:
         with suppress(OSError):
-            (working.folder / TRACEBACK).write_text(traceback.format_exc())
+            (working_folder.folder / TRACEBACK).write_text(traceback.format_exc())
         outcome = EpisodeOutcome(episode=plan.episode, failure=in_one_sentence(error), retriable=False)
     finally:
         journal.close()
-    if stopping:
+    if stop_signals:
         outcome = replace(outcome, interrupted=True)
     if outcome.failure and not outcome.interrupted:
-        outcome = replace(outcome, logs=_keep_for_diagnosis(working, assignment.root, outcome.failure))
-    send(_release(assignment, working, journal, outcome))
+        outcome = replace(outcome, logs=_keep_for_diagnosis(working_folder, assignment.root, outcome.failure))
+    send(_release(assignment, working_folder, journal, outcome))
 
 
 def _prioritise_services() -> None:
@@ -110,9 +110,9 @@ def _forward_logs(send: Callable[[EpisodeMessage], None]) -> None:
 def _run(
     runner_type: type[EpisodeRunner],
     assignment: EpisodeAssignment,
-    working: WorkingFolder,
+    working_folder: WorkingFolder,
     journal: Journal,
-    stopping: list[int],
+    stop_signals: list[int],
     send: Callable[[EpisodeMessage], None],
 ) -> EpisodeOutcome:
     plan = assignment.plan
@@ -125,7 +125,7 @@ def _run(
     host = open_host(plan.platform, assignment.settings)
     servers = {} if plan.stores is None else store_servers(app, original_servers(host, app))
     platform = host.create_platform(
-        app, working.folder, journal, episode=plan.episode, seed=plan.seed, step_s=plan.step_s
+        app, working_folder.folder, journal, episode=plan.episode, seed=plan.seed, step_s=plan.step_s
     )
 
     def report(phase: Phase, end_ns: int | None) -> None:
@@ -136,7 +136,7 @@ def _run(
             lower_priority()
         send(PhaseReport(phase=str(phase), end_ns=end_ns))
 
-    sources = SourceRecorder([load_source(name) for name in plan.sources], working.folder / "sources")
+    sources = SourceRecorder([load_source(name) for name in plan.sources], working_folder.folder / "sources")
     runner = runner_type(
         plan,
         platform,
@@ -145,7 +145,7 @@ def _run(
         EpisodeOptions(
             sources=sources,
             report=report,
-            interrupted=lambda: bool(stopping) or os.getppid() != assignment.parent,
+            interrupted=lambda: bool(stop_signals) or os.getppid() != assignment.parent,
             parallel=assignment.parallel,
             repairs=assignment.repairs,
             store_servers=servers,
@@ -168,14 +168,14 @@ def _describe_failed_start(episode: str, error: Exception) -> EpisodeOutcome:
 
 
 def _release(
-    assignment: EpisodeAssignment, working: WorkingFolder, journal: Journal, outcome: EpisodeOutcome
+    assignment: EpisodeAssignment, working_folder: WorkingFolder, journal: Journal, outcome: EpisodeOutcome
 ) -> EpisodeOutcome:
     """Undo remaining changes and remove the working folder; return the outcome with any failure."""
     try:
         if journal.open_undo_operations():
             plan = assignment.plan
-            open_host(plan.platform, assignment.settings).undo_abandoned(working.journal)
-        working.release()
+            open_host(plan.platform, assignment.settings).undo_abandoned(working_folder.journal)
+        working_folder.release()
     except FaultsetError as error:
         failure = outcome.failure or str(error)
         if not outcome.needs_recovery:
@@ -199,22 +199,24 @@ def _open_sender() -> Callable[[EpisodeMessage], None]:
     return send
 
 
-def _keep_for_diagnosis(working: WorkingFolder, root: Path, failure: str) -> Path | None:
+def _keep_for_diagnosis(working_folder: WorkingFolder, root: Path, failure: str) -> Path | None:
     """Copy the logs, journal and failure of an episode into the dataset; return the folder, or None if that fails."""
-    failed = root / FAILED / working.note.episode
-    shutil.rmtree(failed, ignore_errors=True)
+    target = root / FAILED / working_folder.note.episode
+    shutil.rmtree(target, ignore_errors=True)
     try:
         if shutil.disk_usage(root).free < MIN_FREE_BYTES:
             return None
-        failed.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(exist_ok=True)
         shutil.copytree(
-            working.folder, failed, ignore=lambda folder, names: [n for n in names if not _is_plain(Path(folder) / n)]
+            working_folder.folder,
+            target,
+            ignore=lambda folder, names: [n for n in names if not _is_plain(Path(folder) / n)],
         )
-        (failed / REASON).write_text(f"{failure}\n", encoding="utf-8")
+        (target / REASON).write_text(f"{failure}\n", encoding="utf-8")
     except (OSError, shutil.Error):
-        shutil.rmtree(failed, ignore_errors=True)
+        shutil.rmtree(target, ignore_errors=True)
         return None
-    return failed
+    return target
 
 
 def _is_plain(path: Path) -> bool:

@@ -146,7 +146,7 @@ class LiveRecording:
 
 
 class _LazyView(EpisodeView):
-    """A view that writes each table at its first use."""
+    """A view that writes each table on first use."""
 
     def __init__(self, writer: EpisodeWriter, rows: Callable[[str], Iterable[pa.RecordBatch]]):
         super().__init__(writer.folder)
@@ -226,7 +226,7 @@ def _build_cause(fault: FaultRecord, app: AppSpec) -> dict[str, Any]:
 
 def _describe_fault(fault: FaultRecord, end_ns: int) -> dict[str, Any]:
     course = parse_course(fault.parameters) if fault.spec.schedules else Course()
-    begin_ns = fault.inject_done_ns if course.changes else fault.inject_start_ns
+    start_ns = fault.inject_done_ns if course.changes else fault.inject_start_ns
     return {
         "fault": fault.spec.name,
         "target": fault.target,
@@ -245,7 +245,7 @@ def _describe_fault(fault: FaultRecord, end_ns: int) -> dict[str, Any]:
                 "first_intensity": interval.first_intensity,
                 "last_intensity": interval.last_intensity,
             }
-            for interval in course.intervals(begin_ns or end_ns, end_ns)
+            for interval in course.intervals(start_ns or end_ns, end_ns)
         ],
     }
 
@@ -260,7 +260,7 @@ def _added_rows(added: Sequence[SourceRows], name: str, end_ns: int) -> Iterator
                 yield drop_open_spans(batch, end_ns) if name == "spans" else batch
 
 
-def _hide_later_answers(requests: pa.Table, end_ns: int) -> pa.Table:
+def _hide_later_responses(requests: pa.Table, end_ns: int) -> pa.Table:
     schema = without_episode(TABLES["requests"])
     frame = as_seen_at(requests.to_pandas(), end_ns)
     return pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
@@ -343,18 +343,18 @@ def _write_telemetry(
     writer: EpisodeWriter, bounds: ViewBounds, platform: EpisodePlatform, added: Sequence[SourceRows]
 ) -> dict[str, pa.ChunkedArray]:
     """Write all tables, stop the load, and return the times of each table's rows."""
-    answered = recorded_rows(platform, "requests", bounds.start_ns, bounds.end_ns)
-    requests = pa.Table.from_batches(answered, schema=without_episode(TABLES["requests"]))
+    batches = recorded_rows(platform, "requests", bounds.start_ns, bounds.end_ns)
+    requests = pa.Table.from_batches(batches, schema=without_episode(TABLES["requests"]))
     platform.stop_load()
-    written = {"requests": writer.write_table("requests", [_hide_later_answers(requests, bounds.end_ns)])}
+    tables = {"requests": writer.write_table("requests", [_hide_later_responses(requests, bounds.end_ns)])}
     # metrics come last, because a cluster's exporters are late
     for name in ("spans", "logs", "events", "objects", "metrics"):
         rows = recorded_rows(platform, name, bounds.start_ns, bounds.end_ns)
-        written[name] = writer.write_table(name, chain(rows, _added_rows(added, name, bounds.end_ns)))
+        tables[name] = writer.write_table(name, chain(rows, _added_rows(added, name, bounds.end_ns)))
     for table in (rows.spec.added_table for rows in added if rows.spec.added_table):
-        written[table.name] = writer.write_table(table.name, _added_rows(added, table.name, bounds.end_ns))
-    _log.info("telemetry is read: %s", ", ".join(f"{len(rows)} {name}" for name, rows in written.items()))
-    return {name: rows[time_column(name)] for name, rows in written.items()}
+        tables[table.name] = writer.write_table(table.name, _added_rows(added, table.name, bounds.end_ns))
+    _log.info("telemetry is read: %s", ", ".join(f"{len(rows)} {name}" for name, rows in tables.items()))
+    return {name: rows[time_column(name)] for name, rows in tables.items()}
 
 
 def reason_to_discard(judgement: Judgement, *, is_busy: bool) -> str:

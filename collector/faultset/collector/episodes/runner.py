@@ -70,7 +70,7 @@ class EpisodeRunner:
         self._handlers = self._actions.handlers()
 
     def run(self) -> EpisodeOutcome:
-        """Run the episode; raise unexpected exceptions only after everything was undone and removed."""
+        """Run the episode; raise unexpected exceptions only after everything has been undone and removed."""
         bug: BaseException | None = None
         phase, commands = Phase.NEW, deque(self.machine.handle(Event(now_ns=self._clock.time_ns())))
         while self.machine.phase is not Phase.DONE:
@@ -106,7 +106,7 @@ class EpisodeRunner:
         )
 
     def _perform(self, command: Command) -> tuple[Event, BaseException | None]:
-        began_ns = self._clock.monotonic_ns()
+        start_ns = self._clock.monotonic_ns()
         ok, reason, bug = True, "", None
         try:
             self._handlers[command]()
@@ -123,8 +123,8 @@ class EpisodeRunner:
         except Exception as error:
             ok, reason, bug = False, f"{type(error).__name__}: {error}", error
         name = str(command)
-        took_s = (self._clock.monotonic_ns() - began_ns) / SECOND_NS
-        self.record.durations_s[name] = self.record.durations_s.get(name, 0.0) + took_s
+        duration_s = (self._clock.monotonic_ns() - start_ns) / SECOND_NS
+        self.record.durations_s[name] = self.record.durations_s.get(name, 0.0) + duration_s
         return Event(now_ns=self._clock.time_ns(), command=command, ok=ok, reason=reason), bug
 
     def _wait(self) -> Event:
@@ -145,7 +145,7 @@ class EpisodeRunner:
             if self.machine.phase is Phase.FAULT and now_ns >= self._next_check_ns:
                 self._next_check_ns = now_ns + SECOND_NS // 2
                 self._actions.confirm()
-                seen_ns = self.record.effective_ns
-                if self.machine.mitigates and seen_ns and now_ns >= seen_ns + REPAIR_DELAY_S * SECOND_NS:
+                effective_ns = self.record.effective_ns
+                if self.machine.mitigates and effective_ns and now_ns >= effective_ns + REPAIR_DELAY_S * SECOND_NS:
                     return Event(now_ns=now_ns, enough=True)
             self._clock.sleep(min(0.1, max(0.0, (deadline_ns - self._clock.time_ns()) / 1e9)))

@@ -96,7 +96,7 @@ class EpisodeMachine:
     deadline_ns: int | None = None
     failure: str = ""
     interrupted: bool = False
-    _warm_since_ns: int = 0
+    _warmup_start_ns: int = 0
     _scheduled: list[tuple[int, Command]] = field(default_factory=list)
 
     @property
@@ -155,7 +155,7 @@ class EpisodeMachine:
 
     def _warm_up(self, event: Event) -> list[Command]:
         if event.command is Command.START_LOAD:
-            self._warm_since_ns = event.now_ns
+            self._warmup_start_ns = event.now_ns
             self.deadline_ns = event.now_ns + int(self.plan.phases.warmup_s * SECOND_NS)
             return []
         if event.command is Command.CHECK_WARM:
@@ -168,7 +168,7 @@ class EpisodeMachine:
 
     def _recheck_warm(self, event: Event) -> list[Command]:
         timeout_s = self.plan.phases.warmup_s + self.warm_grace_s
-        if event.now_ns > self._warm_since_ns + timeout_s * SECOND_NS:
+        if event.now_ns > self._warmup_start_ns + timeout_s * SECOND_NS:
             return self._abandon(event.reason)
         self.deadline_ns = event.now_ns + 2 * SECOND_NS
         return []
@@ -178,13 +178,13 @@ class EpisodeMachine:
         self.view_start_ns = -(-now_ns // SECOND_NS) * SECOND_NS
         self.onset_ns = onset_ns = self.view_start_ns + int(self.draws.onset_s * SECOND_NS)
         steps_s = [at_s for decoy in self.draws.decoys for at_s in decoy.times_s if at_s < self.plan.phases.view_s]
-        timed = [(self.view_start_ns + int(at_s * SECOND_NS), Command.DECOY) for at_s in steps_s]
-        timed += [(onset_ns - SECOND_NS, Command.CHECK_REFERENCE), (onset_ns, Command.INJECT)]
+        schedule = [(self.view_start_ns + int(at_s * SECOND_NS), Command.DECOY) for at_s in steps_s]
+        schedule += [(onset_ns - SECOND_NS, Command.CHECK_REFERENCE), (onset_ns, Command.INJECT)]
         for repeat_s in self.repeats_s:
             repeat_ns = onset_ns
             while (repeat_ns := repeat_ns + int(repeat_s * SECOND_NS)) < self.view_end_ns - SECOND_NS:
-                timed.append((repeat_ns, Command.INJECT))
-        self._scheduled = sorted(timed)
+                schedule.append((repeat_ns, Command.INJECT))
+        self._scheduled = sorted(schedule)
         self.deadline_ns = self._scheduled[0][0]
 
     def _in_view(self, event: Event) -> list[Command]:

@@ -18,7 +18,7 @@ WARM_S = 6.0
 CONFIRM_S = 25.0
 RECOVER_S = 40.0
 _RATE_RPS = 10.0
-_FAILED = ("http_error", "refused", "timeout")
+_FAILED_OUTCOMES = ("http_error", "refused", "timeout")
 
 
 @dataclass
@@ -34,7 +34,7 @@ class FaultTrial:
     recovered_s
         Seconds from the undo until the application was ready.
     failed
-        Failed requests and all requests between injection and undo.
+        Number of failed requests and of all requests between injection and undo.
     """
 
     target: str
@@ -74,43 +74,43 @@ def try_on_platform(
     say(f"{platform.app.name} is ready; {spec.name} on {target} follows in {warm_s:g} s")
     time.sleep(warm_s)
     before = spec.state_before(platform, target)
-    began_ns, began_s = time.time_ns(), time.monotonic()
+    start_ns, start_s = time.time_ns(), time.monotonic()
     trial.parameters = dict(spec.inject(platform, target, np.random.default_rng(seed)))
     say(f"injected: {trial.parameters}")
-    while trial.evidence is None and time.monotonic() < began_s + confirm_s:
+    while trial.evidence is None and time.monotonic() < start_s + confirm_s:
         time.sleep(poll_s)
         trial.evidence = spec.check(platform, target, trial.parameters, before)
     if trial.evidence is not None:
-        trial.confirmed_s = round(time.monotonic() - began_s, 1)
+        trial.confirmed_s = round(time.monotonic() - start_s, 1)
         say(f"in effect after {trial.confirmed_s:g} s: {trial.evidence}")
         time.sleep(min(warm_s, 5.0))
-    outcomes = requests_between(platform, began_ns, time.time_ns())["outcome"].astype(str)
-    trial.failed = (int(outcomes.isin(_FAILED).sum()), len(outcomes))
-    undone_s = time.monotonic()
+    outcomes = requests_between(platform, start_ns, time.time_ns())["outcome"].astype(str)
+    trial.failed = (int(outcomes.isin(_FAILED_OUTCOMES).sum()), len(outcomes))
+    undo_start_s = time.monotonic()
     platform.undo()
     platform.wait(
         lambda: not unready_workloads(platform), timeout_s=RECOVER_S, what="the application to be ready again"
     )
-    trial.recovered_s = round(time.monotonic() - undone_s, 1)
-    _wait_until_unseen(spec, target, platform, trial.parameters, spec.state_from_now(platform, target, before))
+    trial.recovered_s = round(time.monotonic() - undo_start_s, 1)
+    _wait_until_gone(spec, target, platform, trial.parameters, spec.state_from_now(platform, target, before))
     return trial
 
 
-def _wait_until_unseen(
+def _wait_until_gone(
     spec: FaultSpec, target: str, platform: EpisodePlatform, parameters: dict[str, Any], before: Any
 ) -> None:
-    seen: str | None = None
+    detection: str | None = None
 
-    def is_unseen() -> bool:
-        nonlocal seen
-        seen = spec.check(platform, target, parameters, before)
-        return seen is None
+    def is_gone() -> bool:
+        nonlocal detection
+        detection = spec.check(platform, target, parameters, before)
+        return detection is None
 
     try:
-        platform.wait(is_unseen, timeout_s=RECOVER_S, what="the fault to be gone")
+        platform.wait(is_gone, timeout_s=RECOVER_S, what="the fault to be gone")
     except PlatformError:
-        if seen is None:
+        if detection is None:
             raise
         raise PlatformError(
-            f"fault {spec.name} on {target} must be gone after the undo, but its check still detects it: {seen}"
+            f"fault {spec.name} on {target} must be gone after the undo, but its check still detects it: {detection}"
         ) from None

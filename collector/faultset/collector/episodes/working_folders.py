@@ -75,7 +75,7 @@ class WorkingFolder:
         Raises
         ------
         PlatformError
-            A working folder of an earlier run still exists, and its changes are not undone.
+            A working folder of an earlier run still exists, and its changes have not been undone.
         """
         token = secrets.token_hex(16)
         folder = Path(tempfile.gettempdir()).resolve() / f"{_PREFIX}{token[:16]}"
@@ -141,7 +141,7 @@ def working_folders(root: Path) -> Iterator[WorkingFolder | DataError]:
 
 
 def remove_torn_notes(root: Path) -> None:
-    """Remove notes that killed processes wrote only in part."""
+    """Remove notes that killed processes left half-written."""
     for path in (root / RUNNING).glob(".*.tmp"):
         if re.fullmatch(r"\.[A-Za-z0-9-]{1,64}\.json\.[0-9a-f]{8}\.tmp", path.name):
             with suppress(OSError):

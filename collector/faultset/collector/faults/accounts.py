@@ -1,4 +1,4 @@
-"""Faults of the accounts and passwords with which services use stores."""
+"""Faults in the accounts and passwords with which services use stores."""
 
 from __future__ import annotations
 

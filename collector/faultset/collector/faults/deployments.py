@@ -20,11 +20,11 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 RECREATE: dict[str, Any] = {"type": "Recreate", "rollingUpdate": None}
 """Strategy that deletes the old pod first, as deleting and applying a Deployment does."""
 
-_RESTARTED = "kubectl.kubernetes.io/restartedAt"
+_RESTART_ANNOTATION = "kubectl.kubernetes.io/restartedAt"
 
 
 def trigger_restart(platform: Platform, deployment: str, *, recreate: bool = False) -> None:
-    """Replace a Deployment's pods like `kubectl rollout restart`, both now and when the change is undone.
+    """Replace a Deployment's pods as `kubectl rollout restart` does, both now and when the change is undone.
 
     A fault that changes files or Secrets of pods must trigger the restart before the change. The undo then restarts the
     pods after it has restored the content.
@@ -34,15 +34,18 @@ def trigger_restart(platform: Platform, deployment: str, *, recreate: bool = Fal
     recreate
         Whether the old pods are deleted before the new ones start.
     """
-    _replace_pods(platform, deployment, {"annotations": {_RESTARTED: rfc3339(time.time_ns())}}, recreate=recreate)
+    _replace_pods(
+        platform, deployment, {"annotations": {_RESTART_ANNOTATION: rfc3339(time.time_ns())}}, recreate=recreate
+    )
 
 
 def is_restarted(platform: Platform, deployment: str) -> bool:
     """Return whether a restart was triggered and all pods have started since."""
     annotations = platform.get("Deployment", deployment)["spec"]["template"]["metadata"].get("annotations", {})
     pods = platform.list("Pod", {platform.app.label_key: deployment})
-    return bool(annotations.get(_RESTARTED)) and all(
-        (pod["metadata"].get("annotations") or {}).get(_RESTARTED) == annotations[_RESTARTED] for pod in pods
+    return bool(annotations.get(_RESTART_ANNOTATION)) and all(
+        (pod["metadata"].get("annotations") or {}).get(_RESTART_ANNOTATION) == annotations[_RESTART_ANNOTATION]
+        for pod in pods
     )
 
 
@@ -99,10 +102,13 @@ def runs_with_variables(platform: Platform, target: str, parameters: Mapping[str
     expected: Mapping[str, str] = parameters["variables"]
     for pod in list_pods(platform, target):
         variables = pod["spec"]["containers"][0].get("env", [])
-        runs = any(
+        is_running = any(
             "running" in status.get("state", {}) for status in pod.get("status", {}).get("containerStatuses", [])
         )
-        if runs and expected.items() <= {variable["name"]: variable.get("value") for variable in variables}.items():
+        if (
+            is_running
+            and expected.items() <= {variable["name"]: variable.get("value") for variable in variables}.items()
+        ):
             return f"{pod['metadata']['name']} has {', '.join(f'{name}={value}' for name, value in expected.items())}"
     return None
 

@@ -1,4 +1,4 @@
-"""Faults that turn on feature flags, in the ConfigMap from which the application reads them."""
+"""Faults that turn on feature flags in the ConfigMap from which the application reads them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class _FlagFault(NamedTuple):
     paper_number: int | None = None
 
 
-_SECONDS = (5, 10)
-_PERCENT = (100, 90, 75, 50, 25)
+_IMAGE_DELAYS_S = (5, 10)
+_CHARGE_PERCENTAGES = (100, 90, 75, 50, 25)
 
 _FAULTS = (
-    _FlagFault("ad-failure", "adFailure", "Code Defect", "Make one of ten requests for advertisements fail."),
+    _FlagFault("ad-failure", "adFailure", "Code Defect", "Make one in ten requests for advertisements fail."),
     _FlagFault(
         "ad-high-cpu",
         "adHighCpu",
@@ -42,7 +42,7 @@ _FAULTS = (
         "Keep four threads of the ad service busy while it gets requests.",
     ),
     _FlagFault(
-        "ad-manual-gc", "adManualGc", "Code Defect", "Collect garbage ten times at every request for advertisements."
+        "ad-manual-gc", "adManualGc", "Code Defect", "Collect garbage ten times on every request for advertisements."
     ),
     _FlagFault(
         "cart-failure",
@@ -61,9 +61,9 @@ _FAULTS = (
         "image-slow-load",
         "imageSlowLoad",
         "Misconfiguration",
-        "Delay images by some seconds.",
-        variants=tuple(f"{number}sec" for number in _SECONDS),
-        intensity=f"{either(_SECONDS)} s",
+        "Delay images by several seconds.",
+        variants=tuple(f"{number}sec" for number in _IMAGE_DELAYS_S),
+        intensity=f"{either(_IMAGE_DELAYS_S)} s",
     ),
     _FlagFault(
         "kafka-queue-problems",
@@ -77,8 +77,8 @@ _FAULTS = (
         "paymentFailure",
         "Authentication Issue",
         "Make a share of the charges fail with an invalid token.",
-        variants=tuple(f"{number}%" for number in _PERCENT),
-        intensity=f"{either(reversed(_PERCENT))} % of the charges",
+        variants=tuple(f"{number}%" for number in _CHARGE_PERCENTAGES),
+        intensity=f"{either(reversed(_CHARGE_PERCENTAGES))} % of the charges",
     ),
     _FlagFault(
         "payment-unreachable",
@@ -104,7 +104,7 @@ _FAULTS = (
 
 
 def service_of_flag(name: str) -> Callable[[AppSpec], tuple[str, ...]]:
-    """Return a function that selects the service that evaluates a flag; without the flag it selects none."""
+    """Return a function that selects the service that evaluates a flag; none if the application lacks the flag."""
 
     def targets(app: AppSpec) -> tuple[str, ...]:
         flag = app.flags.flags.get(name) if app.flags else None

@@ -26,7 +26,7 @@ def is_impaired(platform: Platform, target: str, parameters: Mapping[str, Any], 
 
 
 _LOSS_SHARES = (0.08, 0.4)
-_PACKETS = {
+_COMMON_FIELDS = {
     "system_level": "Operating System",
     "fault_type": "Network/Storage Issue",
     "category": "symptomatic",
@@ -37,7 +37,7 @@ _PACKETS = {
 
 @fault(
     "network-loss",
-    **_PACKETS,
+    **_COMMON_FIELDS,
     paper_number=8,
     targets=add_stores_of_requests(list_internal_services),
     schedules=("gradual", "intermittent", "delayed"),
@@ -55,7 +55,7 @@ def network_loss(platform: Platform, target: str, rng: Generator, course: Course
 
 @fault(
     "network-delay",
-    **_PACKETS,
+    **_COMMON_FIELDS,
     targets=list_internal_services,
     schedules=("gradual", "intermittent", "delayed"),
     intensity="60 to 500 ms",
@@ -72,7 +72,7 @@ def network_delay(platform: Platform, target: str, rng: Generator, course: Cours
 
 @fault(
     "network-jitter",
-    **_PACKETS,
+    **_COMMON_FIELDS,
     targets=add_stores_of_requests(list_internal_services),
     schedules=("gradual", "intermittent", "delayed"),
     intensity="25 to 150 ms on average, from 0 to twice the average",
@@ -90,7 +90,7 @@ def network_jitter(platform: Platform, target: str, rng: Generator, course: Cour
 
 @fault(
     "network-partition",
-    **_PACKETS,
+    **_COMMON_FIELDS,
     targets=add_stores_of_requests(list_internal_services),
     schedules=("intermittent", "delayed"),
     needs=("partition",),
@@ -105,7 +105,7 @@ def network_partition(platform: Platform, target: str, rng: Generator, course: C
 
 @fault(
     "bandwidth-limit",
-    **_PACKETS,
+    **_COMMON_FIELDS,
     targets=add_stores_of_requests(list_called_services),
     schedules=("intermittent", "delayed"),
     intensity="2 to 12 kB/s",
@@ -123,7 +123,7 @@ def bandwidth_limit(platform: Platform, target: str, rng: Generator, course: Cou
 
 @fault(
     "slow-store",
-    **_PACKETS,
+    **_COMMON_FIELDS,
     targets=list_stores_of_requests,
     intensity="25 to 300 ms",
     gray=True,

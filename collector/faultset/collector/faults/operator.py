@@ -99,7 +99,7 @@ def has_too_many_replicas(platform: Platform, target: str, parameters: Mapping[s
     return f"StatefulSet {target} requests {replicas} replicas, and no node has room for pod {waiting[-1]}"
 
 
-_RESOURCE = {
+_COMMON_FIELDS = {
     "system_level": "Virtualization",
     "root_cause": resource_at_fault,
     "also_accepted": names_of_resource,
@@ -108,7 +108,7 @@ _RESOURCE = {
 
 @fault(
     "overload-replicas",
-    **_RESOURCE,
+    **_COMMON_FIELDS,
     fault_type="Operation Error",
     paper_number=11,
     targets=list_components_without_volumes,
@@ -122,7 +122,7 @@ def overload_replicas(platform: Platform, target: str, rng: Generator) -> Parame
 
 @fault(
     "invalid-toleration",
-    **_RESOURCE,
+    **_COMMON_FIELDS,
     fault_type="Misconfiguration",
     targets=list_components,
     check=is_refused,
@@ -138,7 +138,7 @@ def invalid_toleration(platform: Platform, target: str, rng: Generator) -> Param
 
 @fault(
     "invalid-security-context",
-    **_RESOURCE,
+    **_COMMON_FIELDS,
     fault_type="Misconfiguration",
     targets=list_components,
     check=is_refused,
@@ -159,7 +159,7 @@ def has_unknown_strategy(platform: Platform, target: str, parameters: Mapping[st
 
 @fault(
     "unknown-update-strategy",
-    **_RESOURCE,
+    **_COMMON_FIELDS,
     fault_type="Misconfiguration",
     targets=list_components,
     check=has_unknown_strategy,
@@ -188,7 +188,7 @@ def waits_for_volume(platform: Platform, target: str, parameters: Mapping[str, A
 
 @fault(
     "nonexistent-storage-class",
-    **_RESOURCE,
+    **_COMMON_FIELDS,
     fault_type="Dependency Problem",
     targets=list_first_component_with_volumes,
     check=waits_for_volume,

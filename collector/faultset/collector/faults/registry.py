@@ -1,8 +1,9 @@
 """Definition and registry of faults.
 
 A fault is a function `(platform, target, rng) -> parameters` under the `fault` decorator. It only injects the
-fault; the platform's journal undoes it. Built-in and third-party faults register alike, through the entry-point group
-`faultset.faults`: an entry has the name of the fault, and its value is the module that defines it.
+fault; the platform's journal undoes it. Built-in and third-party faults register in the same way, through the
+entry-point group `faultset.faults`: an entry point has the name of the fault, and its value is the module that
+defines it.
 """
 
 from __future__ import annotations

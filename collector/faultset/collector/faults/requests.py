@@ -31,7 +31,7 @@ def draw_requests(platform: Platform, target: str, rng: Generator, course: Cours
     """
     app = platform.app
     caller = str(rng.choice(list_callers(app, target)))
-    operations = _common_operations(platform, caller, target)
+    operations = _find_common_operations(platform, caller, target)
     path = str(rng.choice(operations)) if operations and rng.random() < 0.5 else ""
     drawn: dict[str, Any] = {"share": draw_log_uniform(rng, *_SHARES), "caller": caller, "path": path}
     if not platform.selects_requests:
@@ -46,7 +46,7 @@ def draw_requests(platform: Platform, target: str, rng: Generator, course: Cours
     return drawn
 
 
-def _common_operations(platform: Platform, caller: str, callee: str) -> list[str]:
+def _find_common_operations(platform: Platform, caller: str, callee: str) -> list[str]:
     """Return the operations of a callee that a caller has often used recently.
 
     A fault in an operation that is used only after errors, or about once a minute, would have no effect. If no recent

@@ -21,7 +21,7 @@ from faultset.collector.sources.contract import SeriesReader
 from faultset.datasets.telemetry_formats.kubernetes_objects import quantity
 
 
-def _samples(platform: Platform, pod: str, metric: str, window_s: float) -> pa.Table:
+def _read_samples(platform: Platform, pod: str, metric: str, window_s: float) -> pa.Table:
     end_ns = time.time_ns()
     source = platform.sources["metrics"]
     window_s = max(window_s, 4 * (source.interval_s or 1.0))
@@ -40,7 +40,7 @@ def _samples(platform: Platform, pod: str, metric: str, window_s: float) -> pa.T
 
 def cpu_cores(platform: Platform, pod: str, *, window_s: float = 15.0) -> float:
     """Return the mean cores that the pod used in the last `window_s` or four sampling intervals; 0 without samples."""
-    table = _samples(platform, pod, "container_cpu_usage_seconds_total", window_s)
+    table = _read_samples(platform, pod, "container_cpu_usage_seconds_total", window_s)
     if table.num_rows < 2:
         return 0.0
     times, values = table["time"].to_pylist(), table["value"].to_pylist()
@@ -49,7 +49,7 @@ def cpu_cores(platform: Platform, pod: str, *, window_s: float = 15.0) -> float:
 
 def counter_now(platform: Platform, pod: str, metric: str) -> float:
     """Return the newest value of one of the pod's counters; 0 without samples."""
-    table = _samples(platform, pod, metric, 15.0)
+    table = _read_samples(platform, pod, metric, 15.0)
     return table["value"][-1].as_py() if table.num_rows else 0.0
 
 
@@ -135,7 +135,7 @@ def cpu_hog(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 _MEMORY_SHARES = (0.33, 0.67)
 _MIN_KIB = 4096
-_USED = "container_memory_working_set_bytes"
+_MEMORY_METRIC = "container_memory_working_set_bytes"
 
 
 def count_restarts(platform: Platform, target: str) -> tuple[str, int]:
@@ -144,9 +144,9 @@ def count_restarts(platform: Platform, target: str) -> tuple[str, int]:
 
 
 def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether a container was killed at its memory limit since the injection."""
-    ended = last_end(container_status(platform, target))
-    if ended.get("reason") == "OOMKilled" and count_restarts(platform, target) != before:
+    """Check whether a container has been killed at its memory limit since the injection."""
+    termination = last_end(container_status(platform, target))
+    if termination.get("reason") == "OOMKilled" and count_restarts(platform, target) != before:
         return f"{target} was OOMKilled at a limit of {parameters['limit']}"
     return None
 
@@ -162,7 +162,7 @@ def was_killed_at_limit(platform: Platform, target: str, parameters: Mapping[str
 )
 def memory_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a memory limit below the usage; the old pod is stopped first, and the new one cannot start."""
-    used_kib = counter_now(platform, get_pod_name(platform, target), _USED) / 1024
+    used_kib = counter_now(platform, get_pod_name(platform, target), _MEMORY_METRIC) / 1024
     share = round(float(rng.uniform(*_MEMORY_SHARES)), 2)
     limit = f"{max(_MIN_KIB, round(share * used_kib))}Ki"
     resources = {"requests": {"cpu": "5m", "memory": limit}, "limits": {"cpu": "1", "memory": limit}}

@@ -85,7 +85,7 @@ def missing_service(platform: Platform, target: str, rng: Generator) -> Paramete
     return {"service": target}
 
 
-_PATHS = ("/healthz", "/health", "/ready", "/live", "/ping")
+_PROBE_PATHS = ("/healthz", "/health", "/ready", "/live", "/ping")
 
 
 def draw_unanswered_probe(platform: Platform, target: str, rng: Generator) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def draw_unanswered_probe(platform: Platform, target: str, rng: Generator) -> di
     taken = {port.get("containerPort") for port in ports} | {METRICS_PORT}
     port = int(rng.choice([number for number in range(8000, 9500) if number not in taken]))
     return {
-        "httpGet": {"path": str(rng.choice(_PATHS)), "port": port},
+        "httpGet": {"path": str(rng.choice(_PROBE_PATHS)), "port": port},
         "periodSeconds": int(rng.integers(2, 6)),
         "timeoutSeconds": 1,
         "failureThreshold": 1,

@@ -36,7 +36,7 @@ class NeededKey(NamedTuple):
 
 def list_needed_keys(app: AppSpec, service: str) -> tuple[NeededKey, ...]:
     """Return the keys of the spec's ConfigMaps that a service needs."""
-    return tuple(dict.fromkeys(_needed_keys(app, app.services[service])))
+    return tuple(dict.fromkeys(_find_needed_keys(app, app.services[service])))
 
 
 def list_configured_services(app: AppSpec) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def _config_maps(service: ServiceSpec) -> Iterator[str]:
             yield source.config
 
 
-def _needed_keys(app: AppSpec, service: ServiceSpec) -> Iterator[NeededKey]:
+def _find_needed_keys(app: AppSpec, service: ServiceSpec) -> Iterator[NeededKey]:
     variables = {name for _, step in service.steps() for name in step.variables_read()}
     files = {PurePosixPath(path) for _, step in service.steps() for path in step.files_read()}
     for variable in service.environment.values():
@@ -80,7 +80,7 @@ _WINDOW_S = 30.0
 
 
 def usual_call_ms(platform: Platform, service: str) -> float:
-    """Return the 90 % quantile of the durations of a service's recent calls without errors in ms; 0 without calls."""
+    """Return the 90th percentile of the durations of a service's recent successful calls in ms; 0 without calls."""
     end_ns = time.time_ns()
     durations: list[int] = []
     for batch in platform.sources["spans"].snapshot(end_ns - int(_WINDOW_S * SECOND_NS), end_ns):

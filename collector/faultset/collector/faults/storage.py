@@ -1,4 +1,4 @@
-"""Faults of stores and brokers that keep running but work badly."""
+"""Faults in stores and brokers that keep running but work badly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from faultset.collector.faults.targets import (
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.objects import is_ready
 
-_SECONDS = "1800"
+_WORK_DURATION_S = "1800"
 
 
 def start_with_limit(platform: Platform, target: str, option: str, value: int) -> dict[str, Any]:
@@ -80,17 +80,17 @@ def begin_repeated_work(
     """Draw the length of the work and of its pauses, and start it."""
     pod, on_ms, off_ms = get_pod_name(platform, target), int(rng.integers(250, 1300)), int(rng.integers(500, 3000))
     file = f"/tmp/{rng.bytes(4).hex()}"
-    times = ["--on-ms", str(on_ms), "--off-ms", str(off_ms), "--seconds", _SECONDS]
+    durations = ["--on-ms", str(on_ms), "--off-ms", str(off_ms), "--seconds", _WORK_DURATION_S]
     platform.exec(
         pod,
-        administrator_argv(platform.app, target, verb, *times, "--pid-file", file),
+        administrator_argv(platform.app, target, verb, *durations, "--pid-file", file),
         undo=["faultset-work", "stop", "--pid-file", file],
     )
     return {"pod": pod, "on_ms": on_ms, "off_ms": off_ms, "pid_file": file}
 
 
 def is_work_running(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the repeated work still runs."""
+    """Check whether the repeated work is still running."""
     if not store_state(platform, target, "--pid-file", parameters["pid_file"]).get("working"):
         return None
     return (
@@ -133,8 +133,8 @@ def find_file_size_limit(platform: Platform, target: str, parameters: Mapping[st
     state = store_state(platform, target)
     if state.get("file_limit") is None:
         return None
-    written = f", its last write ended with {state['file_write']}" if "file_write" in state else ""
-    return f"files of {target} are limited to {state['file_limit']} bytes{written}"
+    write_result = f", its last write ended with {state['file_write']}" if "file_write" in state else ""
+    return f"files of {target} are limited to {state['file_limit']} bytes{write_result}"
 
 
 @fault(

@@ -42,7 +42,7 @@ def get_account(app: AppSpec, store: str) -> str:
 
 
 def administer(platform: Platform, store: str, change: AdminChange) -> str:
-    """Make a change as administrator inside a store's pod, and register its undo; return the pod's name."""
+    """Make a change as the administrator inside a store's pod, and register its undo; return the pod's name."""
     return act_as_administrator(platform, store, (change.action,), (change.undo,))
 
 
@@ -55,14 +55,14 @@ def administrator_argv(app: AppSpec, store: str, verb: str, *options: str) -> li
 
 
 def act_as_administrator(platform: Platform, store: str, words: Sequence[str], undo: Sequence[str]) -> str:
-    """Run a command as administrator inside a store's pod, and register its undo; return the pod's name."""
+    """Run a command as the administrator inside a store's pod, and register its undo; return the pod's name."""
     pod, app = get_pod_name(platform, store), platform.app
     platform.exec(pod, administrator_argv(app, store, *words), undo=administrator_argv(app, store, *undo))
     return pod
 
 
 def store_state(platform: Platform, store: str, *words: str) -> dict[str, Any]:
-    """Return the operations that a store reports as refused, and its limits; empty if it does not answer."""
+    """Return the operations that a store reports as refused, and its limits; empty if it does not respond."""
     argv = administrator_argv(platform.app, store, "state", *words)
     try:
         text = platform.exec(get_pod_name(platform, store), argv)

@@ -27,8 +27,8 @@ def list_networked_services(app: AppSpec) -> tuple[str, ...]:
 
 def list_called_services(app: AppSpec) -> tuple[str, ...]:
     """Return the internal services with a port that other services call."""
-    called = {callee for _, callee in app.calls}
-    return tuple(name for name in list_internal_services(app) if app.services[name].port and name in called)
+    callees = {callee for _, callee in app.calls}
+    return tuple(name for name in list_internal_services(app) if app.services[name].port and name in callees)
 
 
 def list_calling_services(app: AppSpec) -> tuple[str, ...]:
@@ -75,25 +75,25 @@ def list_own_stores_of_requests(app: AppSpec) -> tuple[str, ...]:
 
 
 def add_stores_of_requests(selection: Targets) -> Targets:
-    """Extend a selection by the stores run by faultset that requests wait for.
+    """Add the stores run by faultset that requests wait for to a selection.
 
     Databases that would lose their data with the pod are left out.
     """
 
-    def selected(app: AppSpec) -> tuple[str, ...]:
+    def targets(app: AppSpec) -> tuple[str, ...]:
         stores = (app.services[name] for name in list_own_stores_of_requests(app))
         selected_stores = (store.name for store in stores if store.kind == "cache" or store.claim or store.storage)
         return tuple(dict.fromkeys((*selection(app), *selected_stores)))
 
-    return selected
+    return targets
 
 
 def list_written_stores(app: AppSpec) -> tuple[str, ...]:
     """Return the stores run by faultset to which requests or consumers write."""
-    written = {
+    written_names = {
         name for service in app.services.values() for _, step in service.steps() for name in step.stores_written()
     }
-    stores = (name for name in app.services if name in written and app.services[name].store_driver is not None)
+    stores = (name for name in app.services if name in written_names and app.services[name].store_driver is not None)
     return tuple(name for name in stores if app.has_deployment(name))
 
 
@@ -104,8 +104,8 @@ def list_written_databases(app: AppSpec) -> tuple[str, ...]:
 
 def list_consumed_brokers(app: AppSpec) -> tuple[str, ...]:
     """Return the brokers from which services take messages."""
-    consumed = {consumer.store for service in app.services.values() for consumer in service.consumers.values()}
-    return tuple(name for name in app.services if name in consumed and app.services[name].store_driver is not None)
+    brokers = {consumer.store for service in app.services.values() for consumer in service.consumers.values()}
+    return tuple(name for name in app.services if name in brokers and app.services[name].store_driver is not None)
 
 
 def list_consuming_services(app: AppSpec, broker: str) -> tuple[str, ...]:

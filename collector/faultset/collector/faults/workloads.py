@@ -1,4 +1,4 @@
-"""Faults of Deployments, pods, containers and volumes."""
+"""Faults in Deployments, pods, containers and volumes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def has_no_pods(platform: Platform, target: str, parameters: Mapping[str, Any], 
     check=has_no_pods,
 )
 def scale_to_zero(platform: Platform, target: str, rng: Generator) -> Parameters:
-    """Scale the Deployment to no replicas."""
+    """Scale the Deployment to zero replicas."""
     platform.patch("Deployment", target, {"spec": {"replicas": 0}})
     return {"replicas": 0}
 
@@ -137,8 +137,8 @@ def pod_names(platform: Platform, target: str) -> tuple[str, ...]:
 def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any], before: tuple[str, ...]) -> str | None:
     """Check whether a pod has been replaced since the injection."""
     names = pod_names(platform, target)
-    gone, new = [name for name in before if name not in names], [name for name in names if name not in before]
-    return f"{new[-1]} has replaced {gone[-1]}" if gone and new else None
+    removed, new = [name for name in before if name not in names], [name for name in names if name not in before]
+    return f"{new[-1]} has replaced {removed[-1]}" if removed and new else None
 
 
 @fault(
@@ -167,9 +167,9 @@ def restarts(platform: Platform, target: str) -> tuple[int, dict[str, Any]]:
 
 
 def was_killed(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the container was killed by SIGKILL since the injection."""
-    count, ended = now = restarts(platform, target)
-    if ended.get("exitCode") == 137 and now != before:
+    """Check whether the container has been killed by SIGKILL since the injection."""
+    count, termination = current = restarts(platform, target)
+    if termination.get("exitCode") == 137 and current != before:
         return f"{parameters['pod']} exited with code 137, {count} restarts"
     return None
 

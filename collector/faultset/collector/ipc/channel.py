@@ -108,8 +108,8 @@ def read_request(line: bytes, handlers: Handlers) -> Request[Any]:
     for kind in handlers:
         if kind.__name__.encode() == name:
             return decode(kind, body)
-    served = ", ".join(sorted(kind.__name__ for kind in handlers))
-    raise InvalidMessage(f"a request must be one of {served}, got {name[:80].decode(errors='replace')!r}")
+    request_names = ", ".join(sorted(kind.__name__ for kind in handlers))
+    raise InvalidMessage(f"a request must be one of {request_names}, got {name[:80].decode(errors='replace')!r}")
 
 
 def encode_result(request: Request[Any], result: Any) -> bytes:
@@ -142,7 +142,7 @@ async def serve(path: Path, handlers: Handlers) -> asyncio.Server:
     async def serve_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                writer.write(await _answer(line, handlers))
+                writer.write(await _respond(line, handlers))
                 await writer.drain()
         except ConnectionError:
             pass
@@ -152,7 +152,7 @@ async def serve(path: Path, handlers: Handlers) -> asyncio.Server:
     return await asyncio.start_unix_server(serve_client, path, limit=LONGEST_LINE_BYTES)
 
 
-async def _answer(line: bytes, handlers: Handlers) -> bytes:
+async def _respond(line: bytes, handlers: Handlers) -> bytes:
     try:
         request = read_request(line, handlers)
         result: Any = handlers[type(request)](request)
@@ -190,9 +190,9 @@ class Channel:
                 self._socket.sendall(encode_request(request))
                 line = self._file.readline()
             except OSError as error:
-                raise PlatformError(f"{process} did not answer {name}: {error}") from None
+                raise PlatformError(f"{process} did not respond to {name}: {error}") from None
         if not line:
-            raise PlatformError(f"{process} ended before it answered {name}")
+            raise PlatformError(f"{process} ended before it responded to {name}")
         return read_response(request, line, process)
 
     def close(self) -> None:

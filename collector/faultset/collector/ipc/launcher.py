@@ -83,7 +83,7 @@ class ForkedProcess:
         self._handle, self._exit_code = handle, exit_code
 
     def poll(self) -> int | None:
-        """Return the exit code, negative after a signal; None while the process runs."""
+        """Return the exit code, negative after a signal; None while the process is running."""
         return self.returncode if self.returncode is not None else self._read(0.0)
 
     def wait(self, timeout_s: float | None = None) -> int:
@@ -280,7 +280,7 @@ def _serve(connection: socket.socket, program: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve as launcher for `PID SOCKET_DESCRIPTOR`, or fork a launcher and call `MODULE:FUNCTION`."""
+    """Serve as the launcher for `PID SOCKET_DESCRIPTOR`, or fork a launcher and call `MODULE:FUNCTION`."""
     global _launcher
     for module in PRELOADED:
         importlib.import_module(module)

@@ -31,7 +31,7 @@ class DeferredResponse(Generic[ResponseT]):
     Parameters
     ----------
     request
-        The request to answer.
+        The request to respond to.
     """
 
     def __init__(self, request: Request[ResponseT]) -> None:
@@ -41,19 +41,19 @@ class DeferredResponse(Generic[ResponseT]):
 
     def resolve(self, result: ResponseT) -> None:
         """Send the result; only the first response counts."""
-        self._answer(encode_result(self._request, result))
+        self._respond(encode_result(self._request, result))
 
     def fail(self, error: str) -> None:
         """Send an error; only the first response counts."""
-        self._answer(encode_error(error))
+        self._respond(encode_error(error))
 
     def attach(self, send: Callable[[bytes], None]) -> None:
-        """Set the function that sends the response; if the response exists already, send it now."""
+        """Set the function that sends the response; if the response already exists, send it now."""
         self._send = send
         if self._line is not None:
             send(self._line)
 
-    def _answer(self, line: bytes) -> None:
+    def _respond(self, line: bytes) -> None:
         if self._line is None:
             self._line = line
             if self._send is not None:

@@ -108,7 +108,7 @@ class EpisodeLoad:
         return self._counts or generator.statistics()
 
     async def end(self) -> None:
-        """Stop if the load still runs; raise the error that has ended it, if any."""
+        """Stop if the load is still running; raise the error that ended it, if any."""
         if self._sending is not None:
             if self._sending.done() and not self._sending.cancelled():
                 self._sending.result()
@@ -116,5 +116,5 @@ class EpisodeLoad:
 
     def _running_generator(self) -> Generator:
         if self._generator is None:
-            raise InvalidMessage("no load is running; begin one first")
+            raise InvalidMessage("no load is running; start one first")
         return self._generator

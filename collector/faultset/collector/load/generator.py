@@ -126,7 +126,7 @@ class Generator:
         )
 
     async def close(self) -> None:
-        """Abandon unanswered requests; their outcome stays `unfinished`."""
+        """Abandon unanswered requests; their outcome remains `unfinished`."""
         for task in tuple(self._in_flight):
             task.cancel()
         await asyncio.gather(*self._in_flight, return_exceptions=True)

@@ -53,14 +53,14 @@ class HttpDriver:
 
     def _encode(self, request: ScheduledRequest) -> tuple[bytes, bytes]:
         """Return the head of a request, including its final empty line, and the body."""
-        path, kind, body = f"{self._path}{quote(request.path, safe=_IN_PATHS)}", "", b""
+        path, content_type, body = f"{self._path}{quote(request.path, safe=_IN_PATHS)}", "", b""
         if request.body == "json":
-            kind, body = "application/json", json.dumps(request.parameters).encode()
+            content_type, body = "application/json", json.dumps(request.parameters).encode()
         elif request.body == "form":
-            kind, body = "application/x-www-form-urlencoded", urlencode(request.parameters).encode()
+            content_type, body = "application/x-www-form-urlencoded", urlencode(request.parameters).encode()
         elif request.parameters:
             path += f"{'&' if '?' in path else '?'}{urlencode(request.parameters)}"
-        body_headers = f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n" if kind else ""
+        body_headers = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n" if content_type else ""
         return f"{request.method} {path} HTTP/1.1\r\n{self._headers}{body_headers}\r\n".encode(), body
 
     async def close(self) -> None:
@@ -69,7 +69,7 @@ class HttpDriver:
 
 
 LOAD_PORT = 9466
-_JSON = "application/json"
+_JSON_TYPE = "application/json"
 
 
 async def serve_http(port: int, load: EpisodeLoad) -> web.AppRunner:
@@ -80,20 +80,20 @@ async def serve_http(port: int, load: EpisodeLoad) -> web.AppRunner:
     """
 
     async def begin(request: web.Request) -> web.Response:
-        return _json(encode(load.begin(decode(BeginLoad, await request.read()))))
+        return _json_response(encode(load.begin(decode(BeginLoad, await request.read()))))
 
     async def read(request: web.Request) -> web.Response:
         return web.Response(body=load.results_from(int(request.query.get("offset", 0))))
 
     async def stats(request: web.Request) -> web.Response:
-        return _json(encode(load.statistics()))
+        return _json_response(encode(load.statistics()))
 
     async def step(request: web.Request) -> web.Response:
         factor = load.change(decode(ChangeLoad, await request.read()))
-        return _json(encode(ChangeLoad(factor=factor)))
+        return _json_response(encode(ChangeLoad(factor=factor)))
 
     async def stop(request: web.Request) -> web.Response:
-        return _json(encode(await load.stop()))
+        return _json_response(encode(await load.stop()))
 
     app = web.Application(middlewares=[_report_errors])
     app.add_routes(
@@ -111,8 +111,8 @@ async def serve_http(port: int, load: EpisodeLoad) -> web.AppRunner:
     return runner
 
 
-def _json(body: bytes) -> web.Response:
-    return web.Response(body=body, content_type=_JSON)
+def _json_response(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type=_JSON_TYPE)
 
 
 @web.middleware

@@ -70,10 +70,10 @@ async def _run(arguments: argparse.Namespace, begin_request: BeginLoad | None) -
     if arguments.socket:
         requests = {ChangeLoad: load.change, ReadStatistics: load.statistics, StopLoad: stop}
         server = await serve(arguments.socket, requests)
-    web = None if arguments.http is None else await serve_http(arguments.http, load)
+    web_server = None if arguments.http is None else await serve_http(arguments.http, load)
     await load.ended.wait()
-    if web is not None:
-        await web.cleanup()
+    if web_server is not None:
+        await web_server.cleanup()
     await load.end()
     if server is not None:
         server.close()

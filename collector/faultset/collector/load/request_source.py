@@ -47,7 +47,7 @@ class RequestSource:
         )
 
     def close(self) -> None:
-        """Do nothing, because no file stays open."""
+        """Do nothing, because no file is kept open."""
 
 
 def _convert_times(values: np.ndarray) -> pa.Array:

@@ -1,4 +1,4 @@
-"""The results file, which grows while the load runs and is readable at any time, even after a kill.
+"""The results file, which grows while the load is running and is readable at any time, even after a kill.
 
 It begins with a line of JSON that names the endpoints; records of fixed size follow. A request gets a record when it
 is sent and another with the same number when its response arrives; the last one counts.
@@ -51,7 +51,7 @@ class ResultFile:
 
 
 def read_results(path: Path, first: int = 0) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return endpoints and one record per request, in the order of the schedule.
+    """Return the endpoints and one record per request, in the order of the schedule.
 
     An incomplete record at the end is ignored; without a file, the result is empty.
 
@@ -74,15 +74,15 @@ def first_record_after(path: Path, time_ns: int, first: int = 0) -> int:
 
 
 def _read_records(path: Path, first: int) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return endpoints and raw records; an incomplete one at the end is ignored."""
+    """Return the endpoints and raw records; an incomplete one at the end is ignored."""
     try:
         with path.open("rb") as file:
             header = file.readline()
             if not header.endswith(b"\n"):
                 return (), np.zeros(0, RECORD)
             file.seek(first * RECORD.itemsize, os.SEEK_CUR)
-            rest = file.read()
+            data = file.read()
     except FileNotFoundError:
         return (), np.zeros(0, RECORD)
-    records = np.frombuffer(rest, RECORD, count=len(rest) // RECORD.itemsize)
+    records = np.frombuffer(data, RECORD, count=len(data) // RECORD.itemsize)
     return tuple(json.loads(header)["endpoints"]), records

@@ -14,8 +14,8 @@ from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 from faultset.core.suggestions import unknown_name
 
-_TO = ".."
-_UNKNOWN = "/v0/index.php"
+_SEPARATOR = ".."
+_UNKNOWN_SUFFIX = "/v0/index.php"
 """Suffix of paths that do not exist."""
 _PATIENCE_S = (0.0005, 0.01)
 """Shortest and longest time after which an impatient client gives up."""
@@ -78,24 +78,24 @@ class Schedule:
         kind = int(np.searchsorted(bounds, point, side="right"))
         request = self._kinds[kind]
         parameters = request.draw(self._requests)
-        in_path = {name: value for name, value in parameters.items() if f"{{{name}}}" in request.path}
-        path = request.path.format_map(in_path) if in_path else request.path
+        path_parameters = {name: value for name, value in parameters.items() if f"{{{name}}}" in request.path}
+        path = request.path.format_map(path_parameters) if path_parameters else request.path
         is_unknown, is_impatient = self._errors.random(2) < self._error_shares
         patience_s = float(self._errors.uniform(*_PATIENCE_S))
         return ScheduledRequest(
             gap=float(self._gaps.exponential()),
             kind=kind,
             method=request.method,
-            path=f"{path.rstrip('/')}{_UNKNOWN}" if is_unknown else path,
+            path=f"{path.rstrip('/')}{_UNKNOWN_SUFFIX}" if is_unknown else path,
             patience_s=patience_s if is_impatient else None,
-            parameters={name: value for name, value in parameters.items() if name not in in_path},
+            parameters={name: value for name, value in parameters.items() if name not in path_parameters},
             body=request.body,
         )
 
 
 def parse_mixes(mix: str, app: AppSpec) -> tuple[str, ...]:
     """Return the mix of this name, or both mixes of `A..B`; raise UsageError for an unknown one."""
-    names = (mix,) if mix in app.mixes else tuple(mix.split(_TO))
+    names = (mix,) if mix in app.mixes else tuple(mix.split(_SEPARATOR))
     if len(names) > 2:
         raise UsageError(f"a workload mix may change only once, as A..B, but is {mix!r}")
     for name in names:

@@ -68,16 +68,16 @@ class MitigationAttempt:
             healthy=self._healthy,
             unhealthy_requests=live.unhealthy_requests,
         )
-        began_ns = live.clock()
+        start_ns = live.clock()
         watch = _Watch(judge, live, order.sustain_s)
         if order.mitigator is not None:
             commands, record = self._run_mitigator(order, order.mitigator, live, watch)
             # the time limit starts after the mitigator has finished
-            deadline_from_ns = live.clock()
+            deadline_start_ns = live.clock()
         else:
-            commands, record, deadline_from_ns = self._repair(order, live), None, began_ns
+            commands, record, deadline_start_ns = self._repair(order, live), None, start_ns
             watch.begin()
-        healthy_ns = watch.wait_until_healthy(deadline_from_ns + round(order.within_s * SECOND_NS))
+        healthy_ns = watch.wait_until_healthy(deadline_start_ns + round(order.within_s * SECOND_NS))
         return MitigationResult(
             repair=order.name,
             success=healthy_ns is not None,
@@ -85,7 +85,7 @@ class MitigationAttempt:
             commands=commands,
             manifest=live.manifest,
             mitigated_s=None if healthy_ns is None else _to_seconds(healthy_ns - live.onset_ns),
-            repair_s=None if healthy_ns is None else _to_seconds(healthy_ns - began_ns),
+            repair_s=None if healthy_ns is None else _to_seconds(healthy_ns - start_ns),
             mitigator=record,
         )
 
@@ -93,9 +93,9 @@ class MitigationAttempt:
         """Raise UndoFailed unless every object has the specification from before the injection."""
         if self._healthy is None:
             return
-        present = DesiredState.of(self._platform)
-        missing = [f"{kind} {name} is missing" for kind, name in self._healthy.desired.missing_in(present)]
-        problems = [*missing, *self._healthy.desired.changes_to(present)]
+        current = DesiredState.of(self._platform)
+        missing = [f"{kind} {name} is missing" for kind, name in self._healthy.desired.missing_in(current)]
+        problems = [*missing, *self._healthy.desired.changes_to(current)]
         if problems:
             raise UndoFailed(f"the undo is incomplete: {'; '.join(problems[:3])}")
 
@@ -113,8 +113,8 @@ class MitigationAttempt:
         queue = CallQueue()
 
         def sleep(seconds: float) -> None:
-            until_ns = live.clock() + round(seconds * SECOND_NS)
-            while (left_s := (until_ns - live.clock()) / SECOND_NS) > 0:
+            end_ns = live.clock() + round(seconds * SECOND_NS)
+            while (left_s := (end_ns - live.clock()) / SECOND_NS) > 0:
                 live.sleep(min(POLL_S, left_s))
                 watch.update()
 

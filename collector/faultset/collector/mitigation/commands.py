@@ -34,8 +34,8 @@ from faultset.datasets.kubectl.reader import READ_FLAGS, READ_VERBS, answer, log
 LONGEST_WAIT_S = 300.0
 COMMAND_IN_PODS = ("faultset-store", "admin")
 """Start of the commands that `kubectl exec` may run, followed by a store and an action on its accounts or data."""
-_GROUPS = ("rollout", "set")
-_STATUS_OF_ANSWERS: dict[str, CommandStatus] = {"ok": "done", "empty": "done", "absent": "failed"}
+_COMMAND_GROUPS = ("rollout", "set")
+_STATUS_BY_ANSWER: dict[str, CommandStatus] = {"ok": "done", "empty": "done", "absent": "failed"}
 
 
 class Verb(NamedTuple):
@@ -86,18 +86,18 @@ class Kubectl:
             The command's words without trailing filters; None to split the line.
         """
         state = self._session.state
-        began_ns, resolved_before = state.now_ns, len(state.resolved)
-        status, reply = self._answer(line, words, has_filters)
+        start_ns, resolved_before = state.now_ns, len(state.resolved)
+        status, reply = self._execute(line, words, has_filters)
         result = CommandResult(
             line=line,
             status=status,
             output=reply.text[-MAX_OUTPUT_CHARACTERS:],
-            took_s=round((state.now_ns - began_ns) / 1e9, 3),
+            took_s=round((state.now_ns - start_ns) / 1e9, 3),
             resolved=dict(state.resolved[resolved_before:]),
         )
         return result, reply
 
-    def _answer(self, line: str, words: Sequence[str] | None, has_filters: bool) -> tuple[CommandStatus, ToolAnswer]:
+    def _execute(self, line: str, words: Sequence[str] | None, has_filters: bool) -> tuple[CommandStatus, ToolAnswer]:
         try:
             program, command = _parse(split_line(line) if words is None else words)
             if isinstance(program, Verb):
@@ -115,7 +115,7 @@ class Kubectl:
             return "failed", ToolAnswer(status="absent", text=str(error))
         except PlatformError as error:
             return "failed", ToolAnswer(status="invalid", text=str(error))
-        return _STATUS_OF_ANSWERS.get(reply.status, "refused"), reply
+        return _STATUS_BY_ANSWER.get(reply.status, "refused"), reply
 
 
 def check_line(line: str) -> None:
@@ -131,12 +131,12 @@ def _parse(words: Sequence[str]) -> tuple[Verb | None, KubectlCommand]:
         verb, rest = split_verb(rest, READ_FLAGS)
         if verb in READ_VERBS:
             return None, read_command(verb, rest)
-        if verb in _GROUPS:
+        if verb in _COMMAND_GROUPS:
             action, rest = split_verb(rest, READ_FLAGS)
             verb = f"{verb} {action}"
     elif program != "sleep":
         rule = "a command must start with kubectl or sleep"
-        if program in (*READ_VERBS, *_VERBS) or program in _GROUPS:
+        if program in (*READ_VERBS, *_VERBS) or program in _COMMAND_GROUPS:
             raise CommandRefused(f"{rule}; write: kubectl {' '.join(words)}")
         raise CommandRefused(f"{rule}, got {program or 'nothing'!r}")
     if verb not in _VERBS:
@@ -169,8 +169,8 @@ def _exec(session: KubectlSession, command: KubectlCommand) -> str:
 
 def _wait(session: KubectlSession, command: KubectlCommand) -> str:
     writing.wait_for_rollout(session, command)
-    named = references(command.arguments, session.state.kind_of, ())
-    return "\n".join(f"{full_name(kind, name or '')} condition met" for kind, name in named)
+    targets = references(command.arguments, session.state.kind_of, ())
+    return "\n".join(f"{full_name(kind, name or '')} condition met" for kind, name in targets)
 
 
 def _sleep(session: KubectlSession, command: KubectlCommand) -> str:
@@ -179,7 +179,7 @@ def _sleep(session: KubectlSession, command: KubectlCommand) -> str:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= LONGEST_WAIT_S:
-        raise CommandRefused(f"sleep must have seconds from 0 to {LONGEST_WAIT_S:g}, got {command.arguments}")
+        raise CommandRefused(f"sleep must be given 0 to {LONGEST_WAIT_S:g} seconds, got {command.arguments}")
     session.sleep(seconds)
     return ""
 

@@ -24,7 +24,7 @@ from faultset.datasets.views import EpisodeView
 
 KINDS = ("Deployment", "StatefulSet", "Service", "ConfigMap", "Secret", "PersistentVolumeClaim")
 """Kinds of objects that specify an application."""
-_DESIRED = ("spec", "data", "stringData", "binaryData", "type")
+_DESIRED_FIELDS = ("spec", "data", "stringData", "binaryData", "type")
 _CHANGEABLE_FIELDS = {
     "Deployment": (("spec", "strategy"),),
     "Service": (("spec", "clusterIP"), ("spec", "clusterIPs")),
@@ -49,7 +49,7 @@ class DesiredState:
     Attributes
     ----------
     objects
-        (kind, name) -> specification, without fields that a repair may change.
+        Specification of each object by kind and name, without fields that a repair may change.
     """
 
     objects: Mapping[ObjectKey, Mapping[str, Any]]
@@ -95,16 +95,16 @@ def find_changed_pods(platform: Platform) -> list[str]:
         labels = pod["metadata"].get("labels") or {}
         template = next((t for selector, t in templates.items() if set(selector) <= set(labels.items())), None)
         if template is not None and is_active(pod):
-            desired, present = (
+            desired, current = (
                 _extract_container_fields(resource["spec"]["containers"]) for resource in (template, pod)
             )
-            for path, before, after in _list_differences(desired, present):
+            for path, before, after in _list_differences(desired, current):
                 lines.append(f"Pod {pod['metadata']['name']}: {path} is {_shorten(after)}, expected {_shorten(before)}")
     return lines
 
 
 def _extract_desired_fields(resource: Object) -> dict[str, Any]:
-    desired = {key: copy.deepcopy(resource[key]) for key in _DESIRED if key in resource}
+    desired = {key: copy.deepcopy(resource[key]) for key in _DESIRED_FIELDS if key in resource}
     for *parents, last in _CHANGEABLE_FIELDS.get(resource["kind"], ()):
         owner: Any = desired
         for parent in parents:
@@ -114,9 +114,11 @@ def _extract_desired_fields(resource: Object) -> dict[str, Any]:
     metadata = spec.get("template", {}).get("metadata") if isinstance(spec, dict) else None
     if isinstance(metadata, dict):
         annotations = metadata.pop("annotations", None) or {}
-        compared = {key: value for key, value in annotations.items() if not key.startswith(_CHANGEABLE_ANNOTATIONS)}
-        if compared:
-            metadata["annotations"] = compared
+        kept_annotations = {
+            key: value for key, value in annotations.items() if not key.startswith(_CHANGEABLE_ANNOTATIONS)
+        }
+        if kept_annotations:
+            metadata["annotations"] = kept_annotations
     return desired
 
 
@@ -144,7 +146,7 @@ def _shorten(value: Any) -> str:
 
 
 PARTS: tuple[Part, ...] = ("fault", "requests", "objects", "presence")
-_MAX_NAMED = 3
+_MAX_LINES = 3
 
 
 @dataclass(frozen=True)
@@ -204,12 +206,12 @@ class RepairJudge:
     def read(self, start_ns: int, end_ns: int) -> tuple[RepairCheckResult, ...]:
         """Run the four checks; requests are those scheduled in `[start_ns, end_ns)`."""
         fault, requests = self._check_fault(), self._unhealthy_requests(start_ns, end_ns)
-        present = DesiredState.of(self._platform)
+        current = DesiredState.of(self._platform)
         problems = {
             "fault": fault,
             "requests": requests,
-            "objects": self._describe_changes(present),
-            "presence": self._describe_missing(present),
+            "objects": self._describe_changes(current),
+            "presence": self._describe_missing(current),
         }
         return tuple(RepairCheckResult(part=name, ok=not problems[name], detail=problems[name]) for name in PARTS)
 
@@ -220,12 +222,12 @@ class RepairJudge:
         except PlatformError as error:
             return f"its check fails: {error}"
 
-    def _describe_changes(self, present: DesiredState) -> str:
-        return _summarise_lines([*self._healthy.desired.changes_to(present), *find_changed_pods(self._platform)])
+    def _describe_changes(self, current: DesiredState) -> str:
+        return _summarise_lines([*self._healthy.desired.changes_to(current), *find_changed_pods(self._platform)])
 
-    def _describe_missing(self, present: DesiredState) -> str:
-        missing = self._healthy.desired.missing_in(present)
-        waiting = [
+    def _describe_missing(self, current: DesiredState) -> str:
+        missing = self._healthy.desired.missing_in(current)
+        unbound_claims = [
             claim["metadata"]["name"]
             for claim in self._platform.list("PersistentVolumeClaim")
             if claim.get("status", {}).get("phase", "Bound") != "Bound"
@@ -234,7 +236,7 @@ class RepairJudge:
         return _summarise_lines(
             [
                 *(f"{kind} {name} is missing" for kind, name in missing),
-                *(f"claim {name} has no volume" for name in waiting),
+                *(f"claim {name} has no volume" for name in unbound_claims),
                 *(f"Service {name} has no ready endpoint" for name in sorted(without_endpoints)),
             ]
         )
@@ -249,8 +251,8 @@ def _find_services_with_endpoints(platform: Platform) -> set[str]:
 
 
 def _summarise_lines(lines: list[str]) -> str:
-    more = f", and {len(lines) - _MAX_NAMED} more" if len(lines) > _MAX_NAMED else ""
-    return "; ".join(lines[:_MAX_NAMED]) + more
+    more = f", and {len(lines) - _MAX_LINES} more" if len(lines) > _MAX_LINES else ""
+    return "; ".join(lines[:_MAX_LINES]) + more
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ LIVE_KINDS = (
     "PersistentVolume", "Node",
 )  # fmt: skip
 """Kinds that platforms support."""
-_WRITABLE = frozenset(LIVE_KINDS) - {"Node", "Endpoints"}
+_WRITABLE_KINDS = frozenset(LIVE_KINDS) - {"Node", "Endpoints"}
 """Kinds that commands may change: all except nodes and endpoints."""
 _WINDOW_NS = 3600 * SECOND_NS
 """Maximum age of events and log lines."""
@@ -234,7 +234,7 @@ class KubectlSession:
         """Return the application's platform."""
         return self.state.platform
 
-    def change(self, current: Object, changed: Mapping[str, Any], done: str) -> str:
+    def change(self, current: Object, changed: Mapping[str, Any], outcome: str) -> str:
         """Replace an object with a changed one, and return kubectl's output."""
         kind, name = current["kind"], current["metadata"]["name"]
         self.require_writable(kind)
@@ -248,13 +248,13 @@ class KubectlSession:
         change = merge_patch(current, changed)
         change.pop("status", None)
         if not change:
-            return f"{full_name(kind, name)} {done} (no change)"
+            return f"{full_name(kind, name)} {outcome} (no change)"
         self.platform.patch(kind, name, change)
-        return f"{full_name(kind, name)} {done}"
+        return f"{full_name(kind, name)} {outcome}"
 
     def require_writable(self, kind: str) -> None:
         """Raise CommandRefused for kinds that no command may change."""
-        if kind not in _WRITABLE:
+        if kind not in _WRITABLE_KINDS:
             raise CommandRefused(
                 f"{resource_name(kind)} do not belong to the application; change only the application's objects"
             )

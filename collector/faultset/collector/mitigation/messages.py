@@ -117,7 +117,7 @@ class MitigationResult(Message):
         Time to mitigate (TTM), from the injection until the application became and stayed healthy; None without
         success.
     repair_s
-        From the start of the repair until the same time.
+        Time from the start of the repair until the same moment.
     mitigator
         The mitigator's record of its work; None for commands.
     after

@@ -1,7 +1,7 @@
-"""Mitigators, programs or agents that repair a live system; plug-ins of the group `faultset.mitigators`.
+"""Mitigators: programs or agents that repair a live system, as plug-ins of the group `faultset.mitigators`.
 
-A mitigator runs in its own thread because it may take long. Only the episode's thread acts on the platform; it executes
-the mitigator's calls between its other duties.
+A mitigator runs in its own thread because it may take a long time. Only the episode's thread acts on the platform; it
+executes the mitigator's calls between its other duties.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class CallQueue:
     """Queue of calls from a mitigator's thread, executed by the episode's thread."""
 
     def __init__(self) -> None:
-        self._waiting: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         self._closed = threading.Event()
 
     def run(self, call: Callable[[], T]) -> T:
         """Wait until the episode has executed a call, and return its result; raise PlatformError after the end."""
         result: Future[T] = Future()
-        self._waiting.put((result, call))
+        self._calls.put((result, call))
         while True:
             try:
                 return result.result(timeout=0.5)
@@ -81,7 +81,7 @@ class CallQueue:
     def run_next(self, seconds: float) -> None:
         """Execute the next call if one arrives in time."""
         try:
-            result, call = self._waiting.get(timeout=seconds)
+            result, call = self._calls.get(timeout=seconds)
         except Empty:
             return
         try:

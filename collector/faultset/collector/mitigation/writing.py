@@ -37,7 +37,7 @@ _MERGE_KEYS = {
     "volumeMounts": ("mountPath",),
     "ports": ("containerPort", "port"),
 }
-"""List field -> key that identifies its elements in a merge (`x-kubernetes-patch-merge-key` of the API schema)."""
+"""Keys that identify the elements of list fields in a merge (`x-kubernetes-patch-merge-key` of the API schema)."""
 
 
 def patch(session: KubectlSession, command: KubectlCommand) -> str:
@@ -80,9 +80,9 @@ def replace(session: KubectlSession, command: KubectlCommand) -> str:
         session.require_writable(kind)
         session.state.check_namespace(manifest["metadata"].get("namespace"))
         current = session.state.get(kind, name)
-        replaced = ("labels", "annotations")
-        metadata = {key: value for key, value in current["metadata"].items() if key not in replaced}
-        metadata |= {key: manifest["metadata"][key] for key in replaced if key in manifest["metadata"]}
+        replaced_fields = ("labels", "annotations")
+        metadata = {key: value for key, value in current["metadata"].items() if key not in replaced_fields}
+        metadata |= {key: manifest["metadata"][key] for key in replaced_fields if key in manifest["metadata"]}
         content = {key: value for key, value in manifest.items() if key != "status"} | {"metadata": metadata}
         if isinstance(content.get("spec"), Mapping):
             content["spec"] = {**list_assigned_fields(current), **content["spec"]}
@@ -101,9 +101,9 @@ def delete(session: KubectlSession, command: KubectlCommand) -> str:
             raise CommandRefused(f"which {resource_name(kind)}? give names, a selector with -l, or --all")
         bodies = [session.state.get(kind, name)] if name else session.state.objects(kind, command.selector)
         for body in bodies:
-            present = body["metadata"]["name"]
-            session.platform.delete(kind, present, grace_period_s=flags.get("--grace-period", grace_s))
-            lines.append(f'{type_name(kind)} "{present}" deleted')
+            current_name = body["metadata"]["name"]
+            session.platform.delete(kind, current_name, grace_period_s=flags.get("--grace-period", grace_s))
+            lines.append(f'{type_name(kind)} "{current_name}" deleted')
     return "\n".join(lines) or "No resources found"
 
 
@@ -161,7 +161,7 @@ def set_selector(session: KubectlSession, command: KubectlCommand) -> str:
 def set_metadata(session: KubectlSession, command: KubectlCommand) -> str:
     """Change labels or annotations: `pod/x key=value key-`."""
     words, values = _split_changes(command.arguments)
-    field, done = ("labels", "labeled") if command.verb == "label" else ("annotations", "annotated")
+    field, outcome = ("labels", "labeled") if command.verb == "label" else ("annotations", "annotated")
 
     def set_pairs(current: Object) -> Object:
         pairs = {**(current["metadata"].get(field) or {}), **values}
@@ -169,28 +169,28 @@ def set_metadata(session: KubectlSession, command: KubectlCommand) -> str:
         others = {key: value for key, value in current["metadata"].items() if key != field}
         return {**current, "metadata": {**others, field: remaining} if remaining else others}
 
-    return _change_each(session, words, set_pairs, done)
+    return _change_each(session, words, set_pairs, outcome)
 
 
-def _change_each(session: KubectlSession, words: Sequence[str], change: Callable[[Object], Any], done: str) -> str:
+def _change_each(session: KubectlSession, words: Sequence[str], change: Callable[[Object], Any], outcome: str) -> str:
     lines = []
     for kind, name in references(words, session.state.kind_of, ()):
         if name is None:
             raise CommandRefused(f"which {resource_name(kind)}? give a name, for instance {kind.lower()}/NAME")
         session.require_writable(kind)
         current = session.state.get(kind, name)
-        lines.append(session.change(current, change(copy.deepcopy(current)), done))
+        lines.append(session.change(current, change(copy.deepcopy(current)), outcome))
     return "\n".join(lines)
 
 
 def _change_templates(
-    session: KubectlSession, words: Sequence[str], change: Callable[[Mapping[str, Any]], Any], done: str
+    session: KubectlSession, words: Sequence[str], change: Callable[[Mapping[str, Any]], Any], outcome: str
 ) -> str:
     def change_template(current: Object) -> Object:
         _require_kind(current, WORKLOADS)
         return {**current, "spec": {**current["spec"], "template": change(current["spec"]["template"])}}
 
-    return _change_each(session, words, change_template, done)
+    return _change_each(session, words, change_template, outcome)
 
 
 def _list_references(session: KubectlSession, command: KubectlCommand) -> list[Reference]:

@@ -24,9 +24,9 @@ from faultset.datasets.metrics.roles import builtin_catalogue
 LINES_PER_PAGE = 5_000
 """Loki's default limit (`max_entries_limit_per_query`)."""
 _TRACES_PER_PAGE = 500
-_US, _SECOND_NS = 1_000, 1_000_000_000
+_US_NS, _SECOND_NS = 1_000, 1_000_000_000
 _FIRST_STEP_NS = 60 * _SECOND_NS
-_OBJECTS = (
+_OBJECT_PATHS = (
     "/api/v1/{}pods", "/api/v1/{}services", "/apis/apps/v1/{}deployments", "/apis/apps/v1/{}statefulsets",
     "/apis/apps/v1/{}daemonsets", "/apis/apps/v1/{}replicasets", "/api/v1/{}events",
 )  # fmt: skip
@@ -102,7 +102,7 @@ def fetch_jaeger_traces(endpoint: Endpoint, selection: Selection, advance: Advan
     """Fetch all traces with a span in the window; return the number of services."""
     pager, known_traces = TracePager(endpoint, selection.namespace), KnownTraces()
     services = [name for name in pager.list_services() if not _JAEGER_SERVICES.fullmatch(name)]
-    start_us, end_us = selection.start_ns // _US, -(-selection.end_ns // _US)
+    start_us, end_us = selection.start_ns // _US_NS, -(-selection.end_ns // _US_NS)
     for number, service in enumerate(services):
         for _ in pager.service_pages(service, start_us, end_us, known_traces):
             advance(number / len(services))
@@ -114,8 +114,8 @@ def fetch_tempo_traces(endpoint: Endpoint, selection: Selection, advance: Advanc
     """Search the window for traces and fetch each by its id; return their number."""
     query = f"{{resource.k8s.namespace.name={quote(selection.namespace)}}}" if selection.namespace else "{}"
     traces: dict[str, None] = {}
-    for response in _search_tempo(endpoint, selection, query):
-        traces |= dict.fromkeys(str(item["traceID"]) for item in response)
+    for matches in _search_tempo(endpoint, selection, query):
+        traces |= dict.fromkeys(str(item["traceID"]) for item in matches)
     for number, trace in enumerate(traces):
         endpoint.body(f"/api/traces/{trace}")
         advance((number + 1) / len(traces))
@@ -128,19 +128,19 @@ def _search_tempo(endpoint: Endpoint, selection: Selection, query: str) -> Itera
     at_s, end_s = selection.start_ns // _SECOND_NS, -(-selection.end_ns // _SECOND_NS)
     step_s = 60
     while at_s < end_s:
-        until_s = min(at_s + step_s, end_s)
-        window = {"start": str(at_s), "end": str(until_s), "limit": str(_TRACES_PER_PAGE), "q": query}
+        window_end_s = min(at_s + step_s, end_s)
+        window = {"start": str(at_s), "end": str(window_end_s), "limit": str(_TRACES_PER_PAGE), "q": query}
         matches = endpoint.get("/api/search", window).get("traces") or []
         if len(matches) >= _TRACES_PER_PAGE:
-            if until_s - at_s == 1:
+            if window_end_s - at_s == 1:
                 raise PlatformError(
                     f"{endpoint.name} has {_TRACES_PER_PAGE} traces or more within a second; reduce the sampling rate "
                     "or give a --namespace"
                 )
-            step_s = max(1, (until_s - at_s) // 2)
+            step_s = max(1, (window_end_s - at_s) // 2)
             continue
         yield matches
-        at_s, step_s = until_s, min(2 * step_s, 3_600) if len(matches) < _TRACES_PER_PAGE // 4 else step_s
+        at_s, step_s = window_end_s, min(2 * step_s, 3_600) if len(matches) < _TRACES_PER_PAGE // 4 else step_s
 
 
 def fetch_log_lines(endpoint: Endpoint, selection: Selection, advance: Advance) -> int:
@@ -152,22 +152,22 @@ def fetch_log_lines(endpoint: Endpoint, selection: Selection, advance: Advance) 
     )
     at_ns, step_ns, lines = selection.start_ns, _FIRST_STEP_NS, 0
     while at_ns < selection.end_ns and query:
-        until_ns = min(at_ns + step_ns, selection.end_ns)
-        window = {"query": query, "start": str(at_ns), "end": str(until_ns), "limit": str(LINES_PER_PAGE)}
+        window_end_ns = min(at_ns + step_ns, selection.end_ns)
+        window = {"query": query, "start": str(at_ns), "end": str(window_end_ns), "limit": str(LINES_PER_PAGE)}
         try:
             count = count_items(endpoint.get("/loki/api/v1/query_range", {**window, "direction": "forward"}))
         except TruncatedResponse:
             count = LINES_PER_PAGE
         if count >= LINES_PER_PAGE:
-            if until_ns - at_ns == 1:
+            if window_end_ns - at_ns == 1:
                 raise PlatformError(
-                    f"{endpoint.name} has {LINES_PER_PAGE} lines or more within a nanosecond or cut its response; "
-                    "choose fewer streams with --log-selector"
+                    f"{endpoint.name} has {LINES_PER_PAGE} lines or more within a nanosecond or truncated its "
+                    "response; choose fewer streams with --log-selector"
                 )
-            step_ns = max(1, (until_ns - at_ns) // 2)
+            step_ns = max(1, (window_end_ns - at_ns) // 2)
             continue
         lines += count
-        at_ns, step_ns = until_ns, 2 * step_ns if count < LINES_PER_PAGE // 4 else step_ns
+        at_ns, step_ns = window_end_ns, 2 * step_ns if count < LINES_PER_PAGE // 4 else step_ns
         advance((at_ns - selection.start_ns) / (selection.end_ns - selection.start_ns))
     advance(1.0)
     return lines
@@ -186,7 +186,7 @@ def fetch_objects(endpoint: Endpoint, selection: Selection, advance: Advance) ->
     """Fetch the current objects and the stored events of a cluster; return their number."""
     scope = f"namespaces/{selection.namespace}/" if selection.namespace else ""
     count = 0
-    for number, path in enumerate(_OBJECTS):
+    for number, path in enumerate(_OBJECT_PATHS):
         token = ""
         while True:
             params = {"limit": str(_OBJECTS_PER_PAGE)} | ({"continue": token} if token else {})
@@ -195,5 +195,5 @@ def fetch_objects(endpoint: Endpoint, selection: Selection, advance: Advance) ->
             token = (response.get("metadata") or {}).get("continue") or ""
             if not token:
                 break
-        advance((number + 1) / len(_OBJECTS))
+        advance((number + 1) / len(_OBJECT_PATHS))
     return count

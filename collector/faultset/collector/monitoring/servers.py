@@ -73,7 +73,7 @@ class ClusterEndpoint(Endpoint):
         self._api = api
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
-        """Return the body of the response; raise PlatformError."""
+        """Return the body of the response; raise PlatformError if the request fails."""
         return self._api.call("GET", path, query=params)
 
 
@@ -130,17 +130,17 @@ def fetch_answers(
         if progress is not None:
             progress(percent, _PERCENT)
 
-    counts = []
+    summaries = []
     for number, (endpoint, noun, fetch, subfolder) in enumerate(endpoints):
         spooled = SpooledEndpoint(endpoint, spool, folder=subfolder)
         count = fetch(spooled, selection, lambda share, number=number: advance(number, share))
-        counts.append(f"{count} {noun} at {endpoint.name}")
+        summaries.append(f"{count} {noun} at {endpoint.name}")
         if announce is not None:
-            announce(counts[-1])
+            announce(summaries[-1])
     if announce is not None:
         announce(f"{count_text(spool.requested, 'response')} fetched, {spool.reused} reused from {folder}")
-    if all(text.startswith("0 ") for text in counts):
-        raise DataError(f"the window has no telemetry ({', '.join(counts)}); check the times and the --namespace")
+    if all(text.startswith("0 ") for text in summaries):
+        raise DataError(f"the window has no telemetry ({', '.join(summaries)}); check the times and the --namespace")
     return spool.data_folders
 
 
@@ -158,19 +158,19 @@ _Job = tuple[Endpoint, str, Callable[[Endpoint, Selection, Advance], int], str]
 
 def _open_endpoints(servers: Servers, limiter: RateLimiter) -> list[_Job]:
     addresses = {name: str(getattr(servers, name)) for name in _FETCHERS if getattr(servers, name)}
-    in_cluster = [name for name, address in addresses.items() if "://" not in address]
-    for name in in_cluster:
+    cluster_servers = [name for name, address in addresses.items() if "://" not in address]
+    for name in cluster_servers:
         if name not in ("prometheus", "jaeger"):
             raise UsageError(
                 f"--{name} must be a URL such as http://{name}.example:3100, got {addresses[name]}; forward its port "
                 "with kubectl port-forward"
             )
-    needs_api = servers.uses_cluster or bool(in_cluster)
+    needs_api = servers.uses_cluster or bool(cluster_servers)
     api = Api(context=servers.context, before_request=limiter) if needs_api else None
     jobs: list[_Job] = []
     for name, address in addresses.items():
         title, noun, fetch = _FETCHERS[name]
-        if api is not None and name in in_cluster:
+        if api is not None and name in cluster_servers:
             endpoint = find_prometheus(api, address)[0] if name == "prometheus" else find_jaeger_query(api, address)
         else:
             endpoint = UrlEndpoint(

@@ -17,7 +17,7 @@ from faultset.core.files import replace_text, replacing
 from faultset.datasets.format.storage import translate_disk_full
 
 REQUEST = "request.json"
-_DATA = {
+_DATA_FOLDERS = {
     "/api/v1/query": "metrics",
     "/api/v1/metadata": "metrics",
     "/api/traces": "traces",
@@ -25,7 +25,7 @@ _DATA = {
 }
 """Folder of the responses by request path; other responses contain no telemetry and only guide later requests."""
 FOLDERS = ("metrics", "traces", "logs", "kubernetes")
-_OTHERS = "listings"
+_OTHER_FOLDER = "listings"
 
 
 class RateLimiter:
@@ -96,7 +96,7 @@ class Spool:
 
     def find(self, key: str) -> bytes | None:
         """Return the response to a request, or None."""
-        for name in (*FOLDERS, _OTHERS):
+        for name in (*FOLDERS, _OTHER_FOLDER):
             file = self.folder / name / f"{key}.json.gz"
             if file.is_file():
                 self.reused += 1
@@ -108,7 +108,7 @@ class Spool:
         file = self.folder / folder / f"{key}.json.gz"
         with translate_disk_full(self.folder):
             file.parent.mkdir(exist_ok=True)
-            # mtime=0 makes equal responses equal files
+            # with mtime=0, identical responses give identical files
             with replacing(file, durable=False) as temporary:
                 temporary.write_bytes(gzip.compress(body, compresslevel=1, mtime=0))
         self.requested += 1
@@ -138,10 +138,14 @@ class SpooledEndpoint(Endpoint):
         body = self._endpoint.body(path, params)
         response = parse_response(body, self.name, path)
         if not _is_refusal(response):
-            folder = self._folder or _DATA.get(path) or ("traces" if path.startswith("/api/traces/") else _OTHERS)
+            folder = (
+                self._folder
+                or _DATA_FOLDERS.get(path)
+                or ("traces" if path.startswith("/api/traces/") else _OTHER_FOLDER)
+            )
             # a response that reaches its limit is requested again in parts, and its rows must not count twice
             is_data = not (_is_empty(response) or is_full(response, params or {}))
-            self._spool.save(key, folder if is_data else _OTHERS, body)
+            self._spool.save(key, folder if is_data else _OTHER_FOLDER, body)
         return body
 
 

@@ -56,7 +56,7 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     drafts: list[_Draft] = []
     files: dict[str, str] = {}
     apps = {name: with_stores(load_app(name), request.stores, request.platform) for name in request.apps}
-    chosen = choose_faults_by_app(request, list(apps.values()), rng)
+    faults_by_app = choose_faults_by_app(request, list(apps.values()), rng)
     for name, app in apps.items():
         if is_path(name):
             files[app.name] = str(Path(name).absolute())
@@ -65,15 +65,15 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
         if request.recording_s is not None:
             continue
         draw = draw_fault_pairs if request.concurrent > 1 else draw_faults
-        injected = draw(chosen[app.name], app, request.targets, rng)
+        injected = draw(faults_by_app[app.name], app, request.targets, rng)
         drafts += [(app, None, faults) for faults in injected]
         drafts.extend((app, kind, ()) for kind in _list_no_fault_kinds(request, len(injected)))
     campaign = campaign_id(request)
     if request.recording_s is not None:
-        recordings = _plan_recordings(request, list(apps.values()), chosen, rng)
+        recordings = _plan_recordings(request, list(apps.values()), faults_by_app, rng)
         return tuple(
             replace(
-                _plan(request, (app, "plain", ()), index, traffic, files),
+                _build_plan(request, (app, "plain", ()), index, traffic, files),
                 episode=opaque_id(campaign, index, run),
                 recording=recording,
                 schedule=request.schedule,
@@ -81,10 +81,10 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
             for index, (app, recording) in enumerate(recordings)
         )
     if not drafts:
-        raise UsageError("a campaign must have episodes, but none are requested. Name --faults, or raise --normal")
+        raise UsageError("a campaign must have episodes, but none are requested. Give --faults, or a higher --normal")
     plans = []
     for index, position in enumerate(rng.permutation(len(drafts))):
-        plan = _plan(request, drafts[position], index, traffic, files)
+        plan = _build_plan(request, drafts[position], index, traffic, files)
         plans.append(replace(plan, episode=opaque_id(campaign, index, run)))
     return tuple(plans)
 
@@ -102,25 +102,31 @@ def _list_no_fault_kinds(request: CampaignRequest, faulty: int) -> list[NoFaultK
 def _plan_recordings(
     request: CampaignRequest,
     apps: Sequence[AppSpec],
-    chosen: Mapping[str, Sequence[Sequence[FaultSpec]]],
+    faults_by_app: Mapping[str, Sequence[Sequence[FaultSpec]]],
     rng: np.random.Generator,
 ) -> list[tuple[AppSpec, RecordingPlan]]:
     """Draw the incidents of all recordings: every fault about equally often overall, in random order."""
     assert request.recording_s is not None
     check_recording(request.recording_s, request.chunk_s, request.incidents, request.overlap, request.phases)
-    choices = [list(chosen[app.name][0]) if chosen[app.name] else [] for _ in range(request.repeat) for app in apps]
+    choices = [
+        list(faults_by_app[app.name][0]) if faults_by_app[app.name] else []
+        for _ in range(request.repeat)
+        for app in apps
+    ]
     if request.incidents and not all(choices):
-        raise UsageError("a recording with --incidents needs faults, but --faults names none. Name some, or all")
-    divided = divide_faults(choices, request.incidents, rng)
+        raise UsageError("a recording with --incidents needs faults, but --faults has none. List some, or use all")
+    faults_by_recording = divide_faults(choices, request.incidents, rng)
     recordings: list[list[tuple[AppSpec, RecordingPlan]]] = []
     for position, app in enumerate(apps):
-        specs = divided[position :: len(apps)]
-        drawn = iter([(fault.fault, fault.target) for (fault,) in draw_faults(specs, app, request.targets, rng)])
-        planned = []
+        specs = faults_by_recording[position :: len(apps)]
+        remaining_pairs = iter(
+            [(fault.fault, fault.target) for (fault,) in draw_faults(specs, app, request.targets, rng)]
+        )
+        app_recordings = []
         for faults in specs:
-            pairs = [next(drawn) for _ in faults]
-            planned.append((app, _plan_recording(request, [pairs[n] for n in rng.permutation(len(pairs))], rng)))
-        recordings.append(planned)
+            pairs = [next(remaining_pairs) for _ in faults]
+            app_recordings.append((app, _plan_recording(request, [pairs[n] for n in rng.permutation(len(pairs))], rng)))
+        recordings.append(app_recordings)
     return [recording for repetition in zip(*recordings, strict=True) for recording in repetition]
 
 
@@ -139,7 +145,9 @@ def _plan_recording(
     )
 
 
-def _plan(request: CampaignRequest, draft: _Draft, index: int, traffic: Traffic, files: Mapping[str, str]) -> Plan:
+def _build_plan(
+    request: CampaignRequest, draft: _Draft, index: int, traffic: Traffic, files: Mapping[str, str]
+) -> Plan:
     """Return the plan of a drafted episode, without its id."""
     app, kind, faults = draft
     first = faults[0] if faults else None
@@ -208,12 +216,12 @@ def campaign_id(request: CampaignRequest) -> str:
 
 def identify_requested_code(request: CampaignRequest) -> dict[str, str]:
     """Return the code that a campaign runs; see `campaign_code`."""
-    chosen = choose_faults_by_app(
+    faults_by_app = choose_faults_by_app(
         request,
         [with_stores(load_app(name), request.stores, request.platform) for name in request.apps],
         np.random.default_rng(0),
     )
-    specs = {spec.name: spec for repetitions in chosen.values() for specs in repetitions for spec in specs}
+    specs = {spec.name: spec for repetitions in faults_by_app.values() for specs in repetitions for spec in specs}
     return campaign_code(list(specs.values()), request.apps, request.platform, request.sources)
 
 
@@ -282,19 +290,19 @@ def remove_recorded(plan: Plan, recorded_s: float) -> Plan:
 
 def describe_campaign(plans: Sequence[Plan], jobs: int) -> str:
     """Describe the number of episodes and the cost of a campaign in one line."""
-    faults = sum(plan.fault is not None for plan in plans)
+    faulty_count = sum(plan.fault is not None for plan in plans)
     jobs = min(jobs, len(plans))
     concurrency = "one at a time" if jobs == 1 else f"at most {jobs} at a time"
     cost = f"about {duration_text(campaign_time_s(plans, jobs))} and {size_text(campaign_bytes(plans))}"
     recordings = [plan.recording for plan in plans if plan.recording is not None]
     if recordings:
-        incidents = sum(len(recording.incidents) for recording in recordings)
+        incident_count = sum(len(recording.incidents) for recording in recordings)
         hours = sum(recording.duration_s for recording in recordings) / 3600
         return (
             f"{count_text(len(recordings), 'recording')} of {hours:.2g} hours in all, with "
-            f"{count_text(incidents, 'incident')}, {concurrency}: {cost}"
+            f"{count_text(incident_count, 'incident')}, {concurrency}: {cost}"
         )
     return (
-        f"{count_text(len(plans), 'episode')} ({faults} with a fault, {len(plans) - faults} without), {concurrency}: "
-        f"{cost}"
+        f"{count_text(len(plans), 'episode')} ({faulty_count} with a fault, {len(plans) - faulty_count} without), "
+        f"{concurrency}: {cost}"
     )

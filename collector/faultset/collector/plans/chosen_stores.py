@@ -89,10 +89,10 @@ def check_stores(host: PlatformHost, apps: Iterable[AppSpec]) -> list[str]:
     if originals:
         host.original_servers(sorted(originals))
     names = {service.store_driver for app in apps for service in app.services.values() if service.store_driver}
-    replaced = sorted((names & STORE_DRIVERS.keys()) - originals - {*_REDIS_BY_NAME})
-    if not replaced:
+    replaced_kinds = sorted((names & STORE_DRIVERS.keys()) - originals - {*_REDIS_BY_NAME})
+    if not replaced_kinds:
         return []
-    return [f"Redis replaces the servers of the stores {' and '.join(replaced)}; see --stores"]
+    return [f"Redis replaces the servers of the stores {' and '.join(replaced_kinds)}; see --stores"]
 
 
 def planned_app(plan: Plan) -> AppSpec:

@@ -35,7 +35,7 @@ class Decoy:
     Attributes
     ----------
     number
-        Position among the decoys of the episode, from 0 on.
+        Position among the decoys of the episode, starting at 0.
     times_s
         Times of its steps in seconds after the start of the view; most kinds use only the first.
     kind_position, service_position

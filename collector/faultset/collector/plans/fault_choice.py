@@ -21,7 +21,7 @@ from faultset.core.suggestions import unknown_name
 _TargetPair = tuple[str, str]
 _MAX_RANDOM_COST = 1_000
 _USE_COST = 1_000_000
-_SLACK = 2
+_MAX_EXTRA_USES = 2
 """Maximum difference between the uses of a target and of the least used target."""
 
 
@@ -39,18 +39,18 @@ def draw_faults(
     """
     uses: Counter[str] = Counter()
     uses_by_fault: Counter[tuple[str, str]] = Counter()
-    drawn: list[tuple[PlannedFault, ...]] = []
+    result: list[tuple[PlannedFault, ...]] = []
     for specs in repetitions:
         for spec in _sort_by_target_count(specs, app):
             names = _list_possible_targets(spec, app, targets)
             fewest_uses = min(uses[name] for name in names)
-            names = [name for name in names if uses[name] <= fewest_uses + _SLACK]
+            names = [name for name in names if uses[name] <= fewest_uses + _MAX_EXTRA_USES]
             ranks = {name: (uses_by_fault[spec.name, name], uses[name]) for name in names}
             target = str(rng.choice([name for name, rank in ranks.items() if rank == min(ranks.values())]))
             uses[target] += 1
             uses_by_fault[spec.name, target] += 1
-            drawn.append((PlannedFault(fault=spec.name, target=target),))
-    return drawn
+            result.append((PlannedFault(fault=spec.name, target=target),))
+    return result
 
 
 def draw_fault_pairs(
@@ -73,7 +73,7 @@ def draw_fault_pairs(
             "Name another fault"
         )
     pairs = _PairDraw(specs, app, targets, rng)
-    drawn: list[tuple[PlannedFault, ...]] = []
+    result: list[tuple[PlannedFault, ...]] = []
     for repetition in repetitions:
         rest = _sort_by_target_count(repetition, app)
         while rest:
@@ -82,8 +82,8 @@ def draw_fault_pairs(
             rest = [spec for spec in rest if spec is not second]
             chosen = pairs.draw_targets(first, second)
             planned = [PlannedFault(fault=s.name, target=t) for s, t in zip((first, second), chosen, strict=True)]
-            drawn.append(tuple(sorted(planned, key=lambda fault: fault.fault)))
-    return drawn
+            result.append(tuple(sorted(planned, key=lambda fault: fault.fault)))
+    return result
 
 
 class _PairDraw:
@@ -93,7 +93,7 @@ class _PairDraw:
         self._specs, self._app, self._rng = specs, app, rng
         self._possible = {spec.name: _list_possible_targets(spec, app, targets) for spec in specs}
         self._callees = {name: _find_callees(app, name) for name in app.services}
-        self._used: Counter[str] = Counter()
+        self._uses: Counter[str] = Counter()
         self._pairs: dict[tuple[str, str], list[_TargetPair]] = {}
 
     def draw_partner(self, first: FaultSpec, rest: Sequence[FaultSpec]) -> FaultSpec:
@@ -113,7 +113,7 @@ class _PairDraw:
         lowest = min(map(self._rank, pairs))
         best = [pair for pair in pairs if self._rank(pair) == lowest]
         chosen = best[int(self._rng.integers(len(best)))]
-        self._used.update(chosen)
+        self._uses.update(chosen)
         return chosen
 
     def _list_targets(self, first: FaultSpec, second: FaultSpec) -> list[_TargetPair]:
@@ -123,14 +123,16 @@ class _PairDraw:
                 (target, other)
                 for target in self._possible[first.name]
                 for other in self._possible[second.name]
-                if _list_answers(first, self._app, target).isdisjoint(_list_answers(second, self._app, other))
+                if _list_accepted_names(first, self._app, target).isdisjoint(
+                    _list_accepted_names(second, self._app, other)
+                )
             ]
         return self._pairs[names]
 
     def _rank(self, pair: _TargetPair) -> tuple[bool, int]:
         target, other = pair
         has_calls = other in self._callees[target] or target in self._callees[other]
-        return has_calls, self._used[target] + self._used[other]
+        return has_calls, self._uses[target] + self._uses[other]
 
 
 def _sort_by_target_count(specs: Sequence[FaultSpec], app: AppSpec) -> list[FaultSpec]:
@@ -150,19 +152,19 @@ def _list_possible_targets(spec: FaultSpec, app: AppSpec, targets: Sequence[str]
     return possible
 
 
-def _list_answers(spec: FaultSpec, app: AppSpec, target: str) -> frozenset[str]:
+def _list_accepted_names(spec: FaultSpec, app: AppSpec, target: str) -> frozenset[str]:
     return frozenset((target, *spec.also_accepted(app, target)))
 
 
 def _find_callees(app: AppSpec, service: str) -> frozenset[str]:
     """Return the services that a service calls directly or indirectly."""
     callees: set[str] = set()
-    waiting = [service]
-    while waiting:
-        caller = waiting.pop()
+    queue = [service]
+    while queue:
+        caller = queue.pop()
         new = {callee for other, callee in app.calls if other == caller} - callees
         callees |= new
-        waiting += new
+        queue += new
     return frozenset(callees)
 
 
@@ -200,21 +202,21 @@ def choose_faults_by_app(
     if not request.spread:
         chosen = {app.name: select_by_schedule(choose_faults(request.faults, app), request) for app in apps}
         return {name: [specs] * request.repeat for name, specs in chosen.items()}
-    fitting = {
+    suitable_apps = {
         spec: [app.name for app in apps if not unavailable_reason(spec, app)]
         for spec in select_by_schedule(_choose_faults_for_any(request.faults, apps), request)
     }
-    spread: dict[str, list[list[FaultSpec]]] = {app.name: [[] for _ in range(request.repeat)] for app in apps}
+    faults_by_app: dict[str, list[list[FaultSpec]]] = {app.name: [[] for _ in range(request.repeat)] for app in apps}
     uses: Counter[tuple[FaultSpec, str]] = Counter()
     sizes: Counter[str] = Counter()
     for repetition in range(request.repeat):
-        for spec in sorted(fitting, key=lambda spec: (len(fitting[spec]), spec.name)):
-            ranks = {name: (uses[spec, name], sizes[name]) for name in fitting[spec]}
+        for spec in sorted(suitable_apps, key=lambda spec: (len(suitable_apps[spec]), spec.name)):
+            ranks = {name: (uses[spec, name], sizes[name]) for name in suitable_apps[spec]}
             name = str(rng.choice([name for name, rank in ranks.items() if rank == min(ranks.values())]))
             uses[spec, name] += 1
             sizes[name] += 1
-            spread[name][repetition].append(spec)
-    return spread
+            faults_by_app[name][repetition].append(spec)
+    return faults_by_app
 
 
 def _choose_faults_for_any(names: Sequence[str], apps: Sequence[AppSpec]) -> list[FaultSpec]:

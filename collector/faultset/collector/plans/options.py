@@ -16,7 +16,7 @@ Schedule = Literal["constant", "gradual", "intermittent", "delayed"]
 MAX_CONCURRENT = 2
 MAX_ROLLOUTS = 20
 _DAY_S = 86_400.0
-_NAMES = "Comma-separated names, or all."
+_NAMES_HELP = "Comma-separated names, or all."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class NamedOption:
         return self.name.endswith("_s")
 
 
-def _length(text: str, flag: str | None = None) -> Option:
+def _define_duration(text: str, flag: str | None = None) -> Option:
     return Option(help=text, flag=flag, minimum=0.0, maximum=_DAY_S, shown_default="by profile")
 
 
@@ -90,7 +90,7 @@ class CampaignOptions(TypedDict, total=False):
         Annotated[
             Sequence[str],
             Option(
-                help=f"Faults to inject. {_NAMES} noop injects none.",
+                help=f"Faults to inject. {_NAMES_HELP} noop injects none.",
                 metavar="NAMES",
                 plugins=("faultset.faults", "all", "noop"),
             ),
@@ -250,10 +250,10 @@ class CampaignOptions(TypedDict, total=False):
             help="With --recording, levels of the log lines to keep.", metavar="LEVELS", default=(), shown_default="all"
         ),
     ]
-    warmup_s: Annotated[float | None, _length("Load before the view begins.")]
-    baseline_s: Annotated[float | None, _length("Healthy part of the view, on average.", "healthy")]
-    fault_s: Annotated[float | None, _length("Faulty part of the view, on average.", "faulty")]
-    cooldown_s: Annotated[float | None, _length("Time after the recovery for late telemetry.")]
+    warmup_s: Annotated[float | None, _define_duration("Load before the view begins.")]
+    baseline_s: Annotated[float | None, _define_duration("Healthy part of the view, on average.", "healthy")]
+    fault_s: Annotated[float | None, _define_duration("Faulty part of the view, on average.", "faulty")]
+    cooldown_s: Annotated[float | None, _define_duration("Time after the recovery for late telemetry.")]
     step_s: Annotated[
         float,
         Option(

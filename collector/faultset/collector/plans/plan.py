@@ -153,7 +153,7 @@ class Plan:
         return faults or f"no fault, {self.no_fault_kind}"
 
     def to_json(self) -> str:
-        """Write the plan as one line of JSON."""
+        """Return the plan as one line of JSON."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @staticmethod
@@ -226,11 +226,11 @@ def read_plan(path: Path) -> Plan:
     journal = path / JOURNAL_FILE
     if not journal.exists():
         raise DataError(
-            f"{path} must be an episode collected by faultset, but has no {JOURNAL_FILE}. Name another folder"
+            f"{path} must be an episode collected by faultset, but has no {JOURNAL_FILE}. Give another folder"
         )
     plan = find_plan(read_json_lines(journal))
     if plan is None:
-        raise DataError(f"{journal} must contain a plan, but has none. Name an episode collected with this release")
+        raise DataError(f"{journal} must contain a plan, but has none. Give an episode collected with this release")
     return plan
 
 

@@ -46,7 +46,7 @@ def read_recorded_plans(path: Path) -> tuple[Plan, ...]:
     provenance = record.get("provenance")
     plans = (provenance if isinstance(provenance, Mapping) else record).get("plans")
     if not isinstance(plans, list) or not plans:
-        raise DataError(f"{path} must hold the plans of a campaign, but has none. Name the dataset's folder instead")
+        raise DataError(f"{path} must hold the plans of a campaign, but has none. Give the dataset's folder instead")
     return tuple(Plan.from_json(plan) for plan in plans)
 
 

@@ -18,7 +18,7 @@ from faultset.core.times import duration_text
 from faultset.datasets.format.context import Sampling
 
 LENGTH_SPREAD = 0.4
-"""Largest deviation of an incident's length from its mean, in units of the mean."""
+"""Largest deviation of an incident's length from its mean, as a share of the mean."""
 OVERLAP_SHARES = (0.2, 0.8)
 """Part of the previous incident in which an overlapping incident starts."""
 RECOVERY_S = 60.0
@@ -85,7 +85,7 @@ def check_recording(duration_s: float, chunk_s: float, incidents: int, overlap: 
     if duration_s < phases.warmup_s + chunk_s / 10:
         raise UsageError(
             f"--recording must be at least {duration_text(phases.warmup_s + chunk_s / 10)} long, the warm-up and a "
-            f"tenth of a chunk, but is {duration_text(duration_s)}. Give a longer time"
+            f"tenth of a chunk, but is {duration_text(duration_s)}. Give a longer duration"
         )
     limit = max_incidents(duration_s, phases)
     if incidents - round(overlap * incidents) > limit:

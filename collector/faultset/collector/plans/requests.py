@@ -161,7 +161,7 @@ def parse_stores(name: str | None, platform: str) -> StoreChoice | None:
     choice = parse_store_choice(name, ORIGINAL_DRIVERS)
     if choice is not None and not load_host_class(platform).original_store_kinds:
         raise UsageError(
-            f"--stores {name} needs original servers, but platform {platform} runs Redis only. "
+            f"--stores {name} needs original servers, but platform {platform} runs only Redis. "
             "Leave --stores out, or use --platform local"
         )
     return choice

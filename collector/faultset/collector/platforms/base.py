@@ -151,7 +151,7 @@ class Platform(ABC):
         self._refuse("kill containers", "kill")
 
     def impair(self, pod: str, impairment: Impairment) -> None:
-        """Impair the pod until the undo; the impairment also ends if the collector dies."""
+        """Impair the pod until the undo; the impairment also ends if the collector stops running."""
         self._refuse("impair networks", encode_impairment(impairment)["kind"])
 
     def impaired_packets(self, pod: str) -> int:

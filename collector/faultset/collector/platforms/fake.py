@@ -129,7 +129,7 @@ class FakePlatform(JournaledPlatform):
 
     @property
     def objects(self) -> dict[tuple[str, str], Object]:
-        """The stored objects themselves by kind and name; tests may change them in place."""
+        """The stored objects themselves, by kind and name; tests may change them in place."""
         return {(item["kind"], item["metadata"]["name"]): item for item in self.simulation.store.all()}
 
     def replace_pods(self, service: str) -> None:

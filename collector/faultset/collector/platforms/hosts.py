@@ -47,7 +47,7 @@ class Phases:
 
     @property
     def view_s(self) -> float:
-        """Length of the view, equal in all episodes of a campaign."""
+        """Length of the view, the same in all episodes of a campaign."""
         return self.baseline_s + self.fault_s
 
     @property
@@ -105,9 +105,9 @@ class PlatformHost(Protocol):
     profiles: ClassVar[Mapping[str, Phases]]
     """Phases by profile name; at least `quick` and `standard`."""
     runs_code_of_folders: ClassVar[bool]
-    """Whether services can import application code from a folder of this machine."""
+    """Whether services can import application code from a folder on this machine."""
     runs_deployed_apps: ClassVar[bool]
-    """Whether applications that already run there can be used."""
+    """Whether applications that are already running there can be used."""
     deploys_operators: ClassVar[bool]
     """Whether applications with an operator and a custom resource can be deployed."""
     original_store_kinds: ClassVar[frozenset[str]]

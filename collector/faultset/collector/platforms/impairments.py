@@ -63,39 +63,39 @@ class Course(Message):
         >>> Course(rise_s=10.0).intensity_at(5.0)
         0.5
         """
-        since_s = elapsed_s - self.delay_s
-        if since_s < 0 or (self.is_intermittent and since_s % (self.on_s + self.off_s) >= self.on_s):
+        after_delay_s = elapsed_s - self.delay_s
+        if after_delay_s < 0 or (self.is_intermittent and after_delay_s % (self.on_s + self.off_s) >= self.on_s):
             return 0.0
-        return self._rise(since_s)
+        return self._rise(after_delay_s)
 
     def intervals(self, begin_ns: int, end_ns: int) -> Iterator[FaultInterval]:
         """Yield the active periods between the start and end of a fault; a period is split where the rise ends.
 
-        >>> [round((time.end_ns - time.begin_ns) / 1e9) for time in Course(on_s=3, off_s=2).intervals(0, 10**10)]
+        >>> [round((period.end_ns - period.begin_ns) / 1e9) for period in Course(on_s=3, off_s=2).intervals(0, 10**10)]
         [3, 3]
         """
         begin_ns += round(self.delay_s * SECOND_NS)
-        whole_s = max(0.0, (end_ns - begin_ns) / SECOND_NS)
-        times = [(0.0, whole_s)] if whole_s else []
+        total_s = max(0.0, (end_ns - begin_ns) / SECOND_NS)
+        periods = [(0.0, total_s)] if total_s else []
         if self.is_intermittent:
             cycle_s = self.on_s + self.off_s
-            times = [
-                (number * cycle_s, min(number * cycle_s + self.on_s, whole_s))
-                for number in range(int(whole_s // cycle_s) + 1)
-                if number * cycle_s < whole_s
+            periods = [
+                (number * cycle_s, min(number * cycle_s + self.on_s, total_s))
+                for number in range(int(total_s // cycle_s) + 1)
+                if number * cycle_s < total_s
             ]
-        for first_s, last_s in times:
-            ends = [first_s, *([self.rise_s] if first_s < self.rise_s < last_s else []), last_s]
-            for from_s, to_s in pairwise(ends):
+        for start_s, end_s in periods:
+            boundaries = [start_s, *([self.rise_s] if start_s < self.rise_s < end_s else []), end_s]
+            for first_s, last_s in pairwise(boundaries):
                 yield FaultInterval(
-                    begin_ns=begin_ns + round(from_s * SECOND_NS),
-                    end_ns=begin_ns + round(to_s * SECOND_NS),
-                    first_intensity=self._rise(from_s),
-                    last_intensity=self._rise(to_s),
+                    begin_ns=begin_ns + round(first_s * SECOND_NS),
+                    end_ns=begin_ns + round(last_s * SECOND_NS),
+                    first_intensity=self._rise(first_s),
+                    last_intensity=self._rise(last_s),
                 )
 
-    def _rise(self, since_s: float) -> float:
-        return min(1.0, since_s / self.rise_s) if self.rise_s else 1.0
+    def _rise(self, elapsed_s: float) -> float:
+        return min(1.0, elapsed_s / self.rise_s) if self.rise_s else 1.0
 
     def as_parameters(self) -> dict[str, float]:
         """Return the nonzero fields as parameters of a fault."""
@@ -106,12 +106,12 @@ COURSE_PARAMETERS = tuple(field.name for field in fields(Course))
 
 
 def parse_course(parameters: Mapping[str, Any]) -> Course:
-    """Return the course in the parameters of a fault."""
+    """Return the intensity over time that a fault's parameters describe."""
     return Course(**{name: float(parameters[name]) for name in COURSE_PARAMETERS if name in parameters})
 
 
 def draw_course(schedule: Schedule, fault_s: float, rng: np.random.Generator) -> Course:
-    """Draw a course for a fault of about `fault_s` seconds."""
+    """Draw the intensity over time of a fault that lasts about `fault_s` seconds."""
     match schedule:
         case "gradual":
             return Course(rise_s=round(min(LONGEST_RISE_S, float(rng.uniform(0.3, 0.7)) * fault_s), 1))
@@ -177,7 +177,7 @@ class _RequestImpairment(Course):
 
 @dataclass(frozen=True, kw_only=True)
 class Abort(_RequestImpairment):
-    """Answer requests with status 503 before they reach the pod."""
+    """Respond to requests with status 503 before they reach the pod."""
 
     act: Literal["abort"] = "abort"
 

@@ -2,7 +2,7 @@
 
 An undo operation is a dict with a `verb`:
 
-- `{"verb": "patch", "kind", "name", "change"}` apply a merge patch with the former values
+- `{"verb": "patch", "kind", "name", "change"}` apply a merge patch with the earlier values
 - `{"verb": "apply", "object"}` create the object again, or restore its content
 - `{"verb": "release-claim", "volume"}` remove a PersistentVolume's claimRef, so that a new claim can bind it
 - `{"verb": "exec", "labels", "argv"}` run a command in the newest pod with the labels
@@ -28,13 +28,13 @@ UndoOperation = dict[str, Any]
 
 SERVER_FIELDS = ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields", "selfLink")
 """Fields of `metadata` that only the API server sets."""
-_CONTENT = ("spec", "data", "binaryData", "stringData", "type")
-_ASSIGNED = {"Service": ("clusterIP", "clusterIPs"), "PersistentVolumeClaim": ("volumeName",)}
+_CONTENT_FIELDS = ("spec", "data", "binaryData", "stringData", "type")
+_ASSIGNED_FIELDS = {"Service": ("clusterIP", "clusterIPs"), "PersistentVolumeClaim": ("volumeName",)}
 """Fields of `spec` that the cluster sets and that may differ after an object was recreated."""
 
 
 def merge(target: Any, change: Any) -> Any:
-    """Return the result of an RFC 7386 merge patch; the arguments stay unchanged."""
+    """Return the result of an RFC 7386 merge patch; the arguments are not changed."""
     if not isinstance(change, Mapping):
         return copy.deepcopy(change)
     result = dict(target) if isinstance(target, Mapping) else {}
@@ -97,7 +97,7 @@ def undo_of_delete(current: Mapping[str, Any]) -> list[UndoOperation]:
     """Return the operations that undo the deletion of `current`.
 
     A pod needs none, since its owner replaces it. A claim's volume must be released first, because the volume accepts
-    only the uid of its former claim.
+    only the uid of its previous claim.
     """
     if current["kind"] == "Pod":
         return []
@@ -114,24 +114,24 @@ def undo_of_delete(current: Mapping[str, Any]) -> list[UndoOperation]:
     return operations
 
 
-def restoring_change(current: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch that restores the content and labels of a former object of the same name.
+def restoring_change(current: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that restores the content and labels of an earlier object of the same name.
 
     >>> service = {"kind": "Service", "metadata": {}, "spec": {"clusterIP": "10.0.0.2", "ports": [1]}}
     >>> restoring_change(service, {**service, "spec": {"clusterIP": "10.0.0.1", "ports": [2]}})
     {'spec': {'ports': [2]}}
     """
-    return merge_patch(_extract_content(current), _extract_content(former))
+    return merge_patch(_extract_content(current), _extract_content(earlier))
 
 
 def list_assigned_fields(resource: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an object's spec that the cluster sets, such as an address or a volume."""
     spec = resource.get("spec", {})
-    return {key: spec[key] for key in _ASSIGNED.get(resource["kind"], ()) if key in spec}
+    return {key: spec[key] for key in _ASSIGNED_FIELDS.get(resource["kind"], ()) if key in spec}
 
 
 def _extract_content(resource: Mapping[str, Any]) -> dict[str, Any]:
-    content: dict[str, Any] = {key: resource[key] for key in _CONTENT if resource.get(key)}
+    content: dict[str, Any] = {key: resource[key] for key in _CONTENT_FIELDS if resource.get(key)}
     if "spec" in content:
         assigned = list_assigned_fields(resource)
         content["spec"] = {key: value for key, value in resource["spec"].items() if key not in assigned}

@@ -24,6 +24,7 @@ from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.credentials import SecretKey, encoded
 from faultset.core.errors import PlatformError
 from faultset.core.polling import poll_until
+from faultset.core.printable import count_text
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 
@@ -99,16 +100,18 @@ class JournaledObjects(ABC):
         """Apply a JSON merge patch (RFC 7386) and return the new object."""
         current = self.get(kind, name)
         args = {"kind": kind, "name": name, "change": change}
-        shown = [name, *(change.get("data") or ()), *_leaves(change)]
-        with self.journal.operation("patch", args, undo_of_patch(current, change), shown):
+        visible = [name, *(change.get("data") or ()), *_yield_strings(change)]
+        with self.journal.operation("patch", args, undo_of_patch(current, change), visible):
             self._patch(kind, name, change)
         return self.get(kind, name)
 
     def delete(self, kind: str, name: str, *, grace_period_s: float | None = None) -> None:
-        """Delete an object; the undo creates it again, except pods, which their owner replaces."""
+        """Delete an object; the undo recreates it, except for pods, which their owners replace."""
         current = self.get(kind, name)
         args = {"kind": kind, "name": name, "grace_period_s": grace_period_s}
-        with self.journal.operation("delete", args, undo_of_delete(current), [name, *_leaves(current.get("spec"))]):
+        with self.journal.operation(
+            "delete", args, undo_of_delete(current), [name, *_yield_strings(current.get("spec"))]
+        ):
             self._delete(kind, name, grace_period_s)
 
     def change_secret(self, changed: SecretKey, text: str, *, copied_from: SecretKey) -> None:
@@ -116,7 +119,7 @@ class JournaledObjects(ABC):
         if self._read_secret(changed) != self._read_secret(copied_from):
             raise PlatformError(
                 f"key {changed.key} of Secret {changed.secret} differs from key {copied_from.key} of Secret "
-                f"{copied_from.secret}, so the change could not be undone; name a key with the same text"
+                f"{copied_from.secret}, so the change could not be undone; choose a key with the same text"
             )
         args = {"name": changed.secret, "key": changed.key}
         with self.journal.operation("change-secret", args, undo_of_secret(changed, copied_from), [changed.secret]):
@@ -126,7 +129,7 @@ class JournaledObjects(ABC):
         """Run a command in the pod's main container and return its output; raise PlatformError if it fails."""
         target = self.get("Pod", pod)
         operations = undo_of_exec(self._workload_labels(target), undo) if undo is not None else None
-        visible = [pod, *_leaves(target["spec"])]
+        visible = [pod, *_yield_strings(target["spec"])]
         with self.journal.operation("exec", {"pod": pod, "argv": list(argv)}, operations, visible):
             return self.run_command(pod, argv)
 
@@ -137,7 +140,7 @@ class JournaledObjects(ABC):
             self._kill(target, target["spec"]["containers"][0]["name"])
 
     def impair(self, pod: str, impairment: Impairment) -> None:
-        """Impair the pod until the undo; the impairment also ends if the collector dies."""
+        """Impair the pod until the undo; the impairment also ends if the collector stops running."""
         target = self.get("Pod", pod)
         args = {"pod": pod, **encode_impairment(impairment)}
         with self.journal.operation("impair", args, undo_of_impairment(pod), [pod]):
@@ -151,12 +154,12 @@ class JournaledObjects(ABC):
         Parameters
         ----------
         scope
-            Undo only changes of this scope; all by default.
+            Undo only changes in this scope; all by default.
 
         Raises
         ------
         UndoFailed
-            Some changes could not be undone; the next call tries them again.
+            Some changes could not be undone; the next call retries them.
         """
         failures: list[str] = []
         try:
@@ -171,7 +174,8 @@ class JournaledObjects(ABC):
         finally:
             self._restart_waiting()
         if failures:
-            raise UndoFailed(f"{len(failures)} changes could not be undone ({failures[0]}); run 'faultset recover'")
+            changes = count_text(len(failures), "change")
+            raise UndoFailed(f"{changes} could not be undone ({failures[0]}); run 'faultset recover'")
 
     def execute_undo(self, operation: UndoOperation) -> None:
         """Execute one undo operation; raise PlatformError if it fails. Repeating an operation is harmless."""
@@ -179,7 +183,7 @@ class JournaledObjects(ABC):
             case "patch":
                 self._patch_back(operation["kind"], operation["name"], operation["change"])
             case "apply":
-                self._create_again(operation["object"])
+                self._recreate(operation["object"])
             case "release-claim":
                 self._patch("PersistentVolume", operation["volume"], {"spec": {"claimRef": None}})
             case "exec":
@@ -222,7 +226,7 @@ class JournaledObjects(ABC):
             raise PlatformError(f"Secret {name} cannot be restored, since Secret {source} has no key {source_key}")
         self._patch("Secret", name, {"data": {key: text}})
 
-    def _create_again(self, manifest: Mapping[str, Any]) -> None:
+    def _recreate(self, manifest: Mapping[str, Any]) -> None:
         """Create an object, or restore its content if it already exists again.
 
         Waits while the old object is being deleted, and deletes an object whose content cannot be restored.
@@ -242,12 +246,12 @@ class JournaledObjects(ABC):
         if not poll_until(is_restored, timeout_s=self.undo_timeout_s, pause_s=self.undo_pause_s):
             raise PlatformError(f'{kind} "{name}" is still being deleted after {self.undo_timeout_s:g} s')
 
-    def _restore_content(self, current: Object, former: Mapping[str, Any]) -> bool:
+    def _restore_content(self, current: Object, original: Mapping[str, Any]) -> bool:
         """Restore the content of an object; return False if a field cannot be changed."""
-        change = restoring_change(current, former)
+        change = restoring_change(current, original)
         try:
             if change:
-                self._patch(former["kind"], former["metadata"]["name"], change)
+                self._patch(original["kind"], original["metadata"]["name"], change)
         except PlatformError:
             return False
         return True
@@ -307,13 +311,13 @@ class JournaledPlatform(JournaledObjects, EpisodePlatform):
         """Return a sentence about the pods that are not ready."""
 
 
-def _leaves(change: Any) -> Iterator[str]:
+def _yield_strings(change: Any) -> Iterator[str]:
     """Yield the values in a change as strings, as an engineer sees them in the object."""
     if isinstance(change, Mapping):
         for value in change.values():
-            yield from _leaves(value)
+            yield from _yield_strings(value)
     elif isinstance(change, list | tuple):
         for value in change:
-            yield from _leaves(value)
+            yield from _yield_strings(value)
     elif change is not None:
         yield str(change)

@@ -147,29 +147,29 @@ class EventRecorder:
         self._service_of = service_of
         self._counts: dict[tuple[str, str, str], int] = {}
 
-    def normal(self, about: Mapping[str, Any], reason: str, message: str) -> None:
+    def normal(self, resource: Mapping[str, Any], reason: str, message: str) -> None:
         """Record an event of type Normal."""
-        self._record("Normal", about, reason, message)
+        self._record("Normal", resource, reason, message)
 
-    def warning(self, about: Mapping[str, Any], reason: str, message: str) -> None:
+    def warning(self, resource: Mapping[str, Any], reason: str, message: str) -> None:
         """Record an event of type Warning."""
-        self._record("Warning", about, reason, message)
+        self._record("Warning", resource, reason, message)
 
     def reasons(self, name: str) -> list[str]:
         """Return the reasons of all events about objects with the given name, in order."""
         return [event.reason for event in self.events if event.name == name]
 
-    def _record(self, event_type: str, about: Mapping[str, Any], reason: str, message: str) -> None:
-        metadata = about["metadata"]
+    def _record(self, event_type: str, resource: Mapping[str, Any], reason: str, message: str) -> None:
+        metadata = resource["metadata"]
         key = (metadata["uid"], reason, message)
         self._counts[key] = self._counts.get(key, 0) + 1
         event = EventRecord(
             time_ns=self._clock(),
             type=event_type,
             reason=reason,
-            kind=about["kind"],
+            kind=resource["kind"],
             name=metadata["name"],
-            service=self._service_of(about),
+            service=self._service_of(resource),
             message=message,
             count=self._counts[key],
         )

@@ -17,7 +17,7 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import parse_rfc3339
 from faultset.datasets.telemetry_formats.log_lines import parse_record, read_records
 
 OBJECT_INTERVAL_S = 10.0
-_BATCH = 50_000
+_BATCH_ROWS = 50_000
 
 
 def _build_batches(table: str, rows: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
@@ -28,10 +28,10 @@ def _build_batches(table: str, rows: Iterator[dict[str, Any]]) -> Iterator[pa.Re
         for name, column in columns.items():
             column.append(row[name])
         count += 1
-        if count % _BATCH == 0:
+        if count % _BATCH_ROWS == 0:
             yield _build_batch(schema, columns)
             columns = {name: [] for name in schema.names}
-    if count == 0 or count % _BATCH:
+    if count == 0 or count % _BATCH_ROWS:
         yield _build_batch(schema, columns)
 
 

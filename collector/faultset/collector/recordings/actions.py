@@ -45,9 +45,9 @@ class RecordingActions(EpisodeActions):
         self._incidents: list[LiveIncident] = []
         self._decoy_schedules: list[DecoySchedule] = []
         self._healthy_since_ns = 0
-        self._last_ns = self._checked_ns = self._next_check_ns = 0
+        self._last_ns = self._last_check_ns = self._next_check_ns = 0
         self._load_start_ns = 0
-        self._recover_until_ns: int | None = None
+        self._recovery_deadline_ns: int | None = None
 
     def handlers(self) -> dict[Command, Callable[[], None]]:
         """See `EpisodeActions`."""
@@ -106,11 +106,11 @@ class RecordingActions(EpisodeActions):
             if planned.at_s >= earliest_s
         ]
         rng = np.random.default_rng([self.plan.seed, 5])
-        drawn = draw_recording_decoys(self._planned, self.plan.phases, self.plan.rollouts, rng)
+        decoys_with_faults = draw_recording_decoys(self._planned, self.plan.phases, self.plan.rollouts, rng)
         self._decoy_schedules = [
             # decoys that replace pods avoid the targets of incidents that are near in time
             DecoySchedule(self.platform, [decoy], onset_s=decoy.times_s[0], faults=faults)
-            for decoy, faults in drawn
+            for decoy, faults in decoys_with_faults
             if decoy.times_s[0] >= self.machine.recorded_s
         ]
         _log.info("recording starts at %.0f s; incidents left: %d", self.machine.recorded_s, len(self._incidents))
@@ -172,23 +172,23 @@ class RecordingActions(EpisodeActions):
     def _end(self, incident: LiveIncident) -> None:
         incident.record.recover_start_ns = self._clock.time_ns()
         incident.undo()
-        self._recover_until_ns = None
+        self._recovery_deadline_ns = None
         incident.judge(self._healthy_since_ns, is_busy=self._pressure.is_busy(window_s=incident.planned.length_s))
         self._note(incident)
 
     def _check_recovery(self, incident: LiveIncident, now_ns: int) -> None:
         """End an incident once the application is healthy; raise NotRecovered after a timeout."""
-        others_are_active = any(other.state == "active" for other in self._incidents)
+        has_other_active = any(other.state == "active" for other in self._incidents)
         if incident.check_recovery():
             self._note(incident)
             if not any(other.state in ("active", "recovering") for other in self._incidents):
-                self._healthy_since_ns, self._recover_until_ns = self._clock.time_ns(), None
+                self._healthy_since_ns, self._recovery_deadline_ns = self._clock.time_ns(), None
             return
-        if others_are_active:
+        if has_other_active:
             return
         timeout_ns = round(3 * self._pressure.scaled_s(RECOVERY_TIMEOUT_S) * SECOND_NS)
-        self._recover_until_ns = self._recover_until_ns or now_ns + timeout_ns
-        if now_ns > self._recover_until_ns:
+        self._recovery_deadline_ns = self._recovery_deadline_ns or now_ns + timeout_ns
+        if now_ns > self._recovery_deadline_ns:
             incident.state = "over"
             raise NotRecovered(f"{self.plan.app} did not recover from {incident.title} within {timeout_ns / 1e9:.0f} s")
 
@@ -211,11 +211,11 @@ class RecordingActions(EpisodeActions):
         assert self._chunks is not None
         if now_ns < self._next_check_ns:
             return
-        late_ms, start_ns = self.platform.measure_host_load(reset=True).worst_ms or 0.0, self._checked_ns
+        late_ms, start_ns = self.platform.measure_host_load(reset=True).worst_ms or 0.0, self._last_check_ns
         if start_ns and late_ms > LARGEST_DELAY_MS:
             start_ns = max(start_ns - round(late_ms * 1e6), self.machine.view_start_ns)
             self._chunks.add_void(start_ns, now_ns, "host", f"the host was {late_ms:.0f} ms late")
-        self._checked_ns = now_ns
+        self._last_check_ns = now_ns
         self._next_check_ns = now_ns + _CHECK_NS
 
     def _find_earliest_needed_ns(self, now_ns: int) -> int:
@@ -254,6 +254,6 @@ class RecordingActions(EpisodeActions):
 
 
 class NotRecovered(PlatformError):
-    """The application stays unhealthy after an incident; it must be deployed again."""
+    """The application remains unhealthy after an incident; it must be deployed again."""
 
     void_cause = "application did not recover"

@@ -27,7 +27,7 @@ from faultset.datasets.format.recordings import RECORDINGS, RecordingWriter, rea
 from faultset.datasets.format.schemas import TABLES, without_episode
 
 TRACE_MARGIN_S = 10.0
-"""Seconds before and after a chunk in which the remaining spans of its traces are searched."""
+"""Seconds before and after a chunk in which the remaining spans of its traces are searched for."""
 LOAD_STEP_S = 10.0
 
 _log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class ChunkRecorder:
         self._writer = RecordingWriter(root, context)
         self._rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self._incidents: dict[str, dict[str, Any]] = {}
-        self._noted = 0
+        self._written_records = 0
         self._levels, self._level_ns = multipliers(plan.traffic.pattern, load_seed), load_start_ns
         self.start_ns = start_ns
         """Start of the chunk that is not yet written."""
@@ -137,19 +137,19 @@ class ChunkRecorder:
         ):
             self.add("load", {"start": start, "end": end, "planned_rps": self._planned_rps(end), "requests": count})
         truth = {name: self._take(name, end_ns) for name in ("voids", "decoys", "load", "evidence")}
-        due = {name: row for name, row in self._incidents.items() if row["inject_start"] < end_ns}
-        records = self._journal.records[self._noted :]
+        due_incidents = {name: row for name, row in self._incidents.items() if row["inject_start"] < end_ns}
+        records = self._journal.records[self._written_records :]
         self._writer.append(
             start_ns,
             end_ns,
             {**tables, "requests": [requests]},
-            truth={**truth, "incidents": list(due.values())},
+            truth={**truth, "incidents": list(due_incidents.values())},
             journal="".join(json.dumps(record, sort_keys=True, default=str) + "\n" for record in records),
         )
-        for name, row in due.items():
+        for name, row in due_incidents.items():
             if row.get("recover_done") is not None:
                 del self._incidents[name]
-        self._noted = self._journal.discard(self._noted + len(records))
+        self._written_records = self._journal.discard(self._written_records + len(records))
         self.start_ns = end_ns
         _log.info("chunk written: %s", ", ".join(f"{sum(map(len, rows))} {name}" for name, rows in tables.items()))
 

@@ -82,7 +82,7 @@ class LiveIncident:
         """Times, parameters and evidence."""
         self._steps = FaultSteps(self.record, platform, clock)
         self._judgement = UNJUDGED
-        self._evidence = 0
+        self._evidence_count = 0
 
     @property
     def title(self) -> str:
@@ -110,7 +110,7 @@ class LiveIncident:
         self._steps.confirm()
 
     def undo(self) -> None:
-        """Undo the fault of this incident only."""
+        """Undo only the fault of this incident."""
         self.record.recover_start_ns = self.record.recover_start_ns or self._clock.time_ns()
         self._steps.confirm()
         for fault in self.record.unconfirmed:
@@ -166,7 +166,7 @@ class LiveIncident:
         return True
 
     def give_up(self, reason: str) -> None:
-        """Record in the problem and the evidence of an incident why it is not scored."""
+        """Record in the problem and the evidence why the incident is not scored."""
         self.problem = self.problem or reason
         self.record.add_evidence("injection", self.planned.target, False, reason)
 
@@ -179,6 +179,6 @@ class LiveIncident:
 
     def new_evidence(self) -> list[dict[str, Any]]:
         """Return the evidence since the last call."""
-        rows = [{"incident": self.id, **row} for row in self.record.evidence[self._evidence :]]
-        self._evidence = len(self.record.evidence)
+        rows = [{"incident": self.id, **row} for row in self.record.evidence[self._evidence_count :]]
+        self._evidence_count = len(self.record.evidence)
         return rows

@@ -1,4 +1,4 @@
-"""A recording as a pure state machine: deploy and warm up as an episode, then record until the end or a failure."""
+"""A recording as a pure state machine: deploy and warm up as in an episode, then record until the end or a failure."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from faultset.datasets.format.context import Sampling
 
 # type checkers do not see the module's functions, which are created at import
 pc: Any = arrow_compute
-_RANGE = 16**8
+_ID_COUNT = 16**8
 
 
 def select_traces(spans: pa.Table, sampling: Sampling) -> pa.Array:
@@ -25,14 +25,14 @@ def select_traces(spans: pa.Table, sampling: Sampling) -> pa.Array:
         All spans of the traces, with `trace_id`, `duration_ns` and `status`.
     """
     ids = spans["trace_id"]
-    sampled = ids.unique().to_pylist()
+    trace_ids = ids.unique().to_pylist()
     # the last digits, because some tracers put the time into the first
-    chosen = {trace for trace in sampled if int(trace[-8:] or "0", 16) < sampling.traces * _RANGE}
+    kept_ids = {trace for trace in trace_ids if int(trace[-8:] or "0", 16) < sampling.traces * _ID_COUNT}
     if sampling.slow_traces_s is not None:
         failed = pc.equal(spans["status"].cast(pa.string()), "error")
         slow = pc.greater_equal(spans["duration_ns"], round(sampling.slow_traces_s * SECOND_NS))
-        chosen |= set(ids.filter(pc.or_(failed, slow)).to_pylist())
-    return pa.array(sorted(chosen), pa.string())
+        kept_ids |= set(ids.filter(pc.or_(failed, slow)).to_pylist())
+    return pa.array(sorted(kept_ids), pa.string())
 
 
 def sample_spans(spans: pa.Table, sampling: Sampling, start_ns: int, end_ns: int) -> pa.Table:
@@ -44,10 +44,10 @@ def sample_spans(spans: pa.Table, sampling: Sampling, start_ns: int, end_ns: int
         Spans of a window that extends beyond both ends, so that traces are complete.
     """
     times = spans["time"].cast(pa.int64()).to_numpy()
-    inside = spans.filter(pa.array((times >= start_ns) & (times < end_ns)))
+    window_spans = spans.filter(pa.array((times >= start_ns) & (times < end_ns)))
     if sampling.traces >= 1:
-        return inside
-    return inside.filter(pc.is_in(inside["trace_id"], value_set=select_traces(spans, sampling)))
+        return window_spans
+    return window_spans.filter(pc.is_in(window_spans["trace_id"], value_set=select_traces(spans, sampling)))
 
 
 def sample_logs(logs: pa.Table, sampling: Sampling) -> pa.Table:

@@ -58,7 +58,7 @@ HELD_CONNECTIONS = tuple(
     Defects(pool_size=size, kept_share=share, kept_s=kept_s)
     for size, share, kept_s in ((4, 0.3, 5.0), (6, 0.2, 4.0), (8, 0.25, 2.0))
 )
-_DEFECTIVE = (*WRONG_PORTS, *LEAKS, *DELAYS, *FAILURES, *HELD_CONNECTIONS)
+_DEFECTS = (*WRONG_PORTS, *LEAKS, *DELAYS, *FAILURES, *HELD_CONNECTIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +91,8 @@ def draw_builds(seed: int) -> Builds:
     tags = list(TAGS)
     if seed:
         random.Random(f"builds/{seed}").shuffle(tags)
-    count = len(tags) - len(_DEFECTIVE)
-    return Builds(healthy=tuple(tags[:count]), defects=dict(zip(tags[count:], _DEFECTIVE, strict=True)))
+    count = len(tags) - len(_DEFECTS)
+    return Builds(healthy=tuple(tags[:count]), defects=dict(zip(tags[count:], _DEFECTS, strict=True)))
 
 
 def installed_build() -> str | None:

@@ -16,7 +16,7 @@ from faultset.core.errors import PlatformError
 SOCKET_VARIABLE = "FAULTSET_API"
 """Variable with the socket path of the embedded platform's API server, set in pods that have an account."""
 
-_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TIMEOUT_S = 10.0
 
 Manifest = dict[str, Any]
@@ -30,7 +30,7 @@ class ResourceType(NamedTuple):
 
 
 class ApiRefusal(PlatformError):
-    """The API server refuses a request.
+    """The API server refused a request.
 
     Attributes
     ----------
@@ -105,8 +105,8 @@ class ClusterApi:
     ) -> Any:
         root = f"/apis/{resource.api_version}" if "/" in resource.api_version else f"/api/{resource.api_version}"
         path = f"{root}/namespaces/{self._namespace}/{resource.plural}{'/' if name else ''}{name}{query}"
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Content-Type": kind, "Accept": "application/json"}
+        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Content-Type": content_type, "Accept": "application/json"}
         if token := self._token():
             headers["Authorization"] = f"Bearer {token}"
         connection = self._connect()
@@ -136,16 +136,18 @@ def cluster_api(variables: Mapping[str, str] | None = None) -> ClusterApi:
     if path := variables.get(SOCKET_VARIABLE):
         return ClusterApi(lambda: _SocketConnection(path), namespace)
     host, port = variables.get("KUBERNETES_SERVICE_HOST"), int(variables.get("KUBERNETES_SERVICE_PORT") or 443)
-    if not host or not (_ACCOUNT / "token").exists():
+    if not host or not (_ACCOUNT_FOLDER / "token").exists():
         raise PlatformError(
             f"the API server is not reachable: {SOCKET_VARIABLE} is not set and the pod has no service account; run "
             "this in a pod with the account of the application's operator"
         )
-    context = ssl.create_default_context(cafile=str(_ACCOUNT / "ca.crt"))
+    context = ssl.create_default_context(cafile=str(_ACCOUNT_FOLDER / "ca.crt"))
     return ClusterApi(
         lambda: http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=context),
         namespace,
-        lambda: (_ACCOUNT / "token").read_text("utf-8").strip(),  # read every time, because the kubelet renews it
+        lambda: (
+            (_ACCOUNT_FOLDER / "token").read_text("utf-8").strip()
+        ),  # read every time, because the kubelet renews it
     )
 
 

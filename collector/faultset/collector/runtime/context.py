@@ -20,7 +20,7 @@ from faultset.collector.runtime.tracing import Tracing, fail
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.features.behaviour import FlagSettings, values_in
 
-Ask = Callable[[str, str], Awaitable[Any]]
+CallOperation = Callable[[str, str], Awaitable[Any]]
 """Function that calls an operation of a service, without a span."""
 
 
@@ -68,7 +68,7 @@ class FlagValues:
                 self._report("the flag file has changed and was read again")
 
 
-async def follow_flags(app: AppSpec, service: str, values: FlagValues, ask: Ask) -> None:
+async def follow_flags(app: AppSpec, service: str, values: FlagValues, call: CallOperation) -> None:
     """Update the values forever, from the file or from the application's provider."""
     settings = app.flags
     if settings is None:
@@ -80,9 +80,9 @@ async def follow_flags(app: AppSpec, service: str, values: FlagValues, ask: Ask)
             assert settings.provider is not None
             assert settings.operation is not None
             try:
-                answer = await ask(settings.provider, settings.operation)
-                if isinstance(answer, Mapping):
-                    values.replace(answer)
+                flags = await call(settings.provider, settings.operation)
+                if isinstance(flags, Mapping):
+                    values.replace(flags)
             except RpcError:
                 pass  # keep the last values, like caching clients of flagd
         await asyncio.sleep(settings.poll_s)

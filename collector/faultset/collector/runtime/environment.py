@@ -61,7 +61,7 @@ class Environment:
 
 
 def read_defects(build: str) -> Defects:
-    """Return the defects of a build, drawn with the seed in the mounted Secret, or by seed 0 without a Secret."""
+    """Return the defects of a build, drawn with the seed in the mounted Secret, or with seed 0 without a Secret."""
     path = Path(os.environ.get("FAULTSET_CREDENTIALS") or CREDENTIALS_PATH) / BUILD_SEED
     seed = 0
     with contextlib.suppress(OSError, ValueError):
@@ -105,8 +105,8 @@ def _read_number(variables: Mapping[str, str], name: str) -> float:
 def list_missing_variables(service: ServiceSpec, variables: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return the variables that steps of a service require but that are not set."""
     variables = os.environ if variables is None else variables
-    needed = dict.fromkeys(name for _, step in service.steps() for name in step.variables_read())
-    return tuple(name for name in needed if name not in variables)
+    required_names = dict.fromkeys(name for _, step in service.steps() for name in step.variables_read())
+    return tuple(name for name in required_names if name not in variables)
 
 
 def allow_many_files() -> None:

@@ -100,7 +100,7 @@ class Persona(ErrorTexts, LogFormat):
     request_level
         Level of the line that a frontend logs for each request.
     login_pause_s
-        Pause in seconds before a starting service tries again to log in to a database or fill it. None to try once, for
+        Pause in seconds before a starting service retries logging in to a database or filling it. None to try once, for
         personas that exit on failure.
     """
 

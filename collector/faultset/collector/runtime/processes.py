@@ -30,7 +30,7 @@ def begin_work(body: Callable[[ShouldContinue], None], *, workers: int, seconds:
     for _ in range(workers):
         pid = os.fork()
         if pid == 0:
-            _work(body, end)
+            _run_until(body, end)
         pids.append(pid)
     pid_file.write_text("\n".join(f"{pid} {_start_time(pid)}" for pid in pids) + "\n", encoding="ascii")
 
@@ -53,7 +53,7 @@ def running_work(pid_file: Path) -> list[int]:
     return [pid for pid, started in recorded if _start_time(pid) == started != "0"]
 
 
-def _work(body: Callable[[ShouldContinue], None], end: float) -> None:
+def _run_until(body: Callable[[ShouldContinue], None], end: float) -> None:
     """Work until `end`, or until both the parent process and the process that adopted this one have ended."""
     null_device = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):

@@ -83,7 +83,7 @@ def compile_operation(name: str, operation: Operation, service: ServiceContext) 
 _CLIENT_GONE = 499
 
 
-def _json(status: int, value: Any) -> Response:
+def _json_response(status: int, value: Any) -> Response:
     return Response(status, json.dumps(value).encode(), "application/json")
 
 
@@ -94,7 +94,7 @@ def rpc_handler(
     active, style = metrics.active("POST"), persona.spans
 
     def respond_failure(code: Code, message: str) -> Response:
-        return _json(http_status(code), {"code": int(code), "message": message})
+        return _json_response(http_status(code), {"code": int(code), "message": message})
 
     async def handle(request: HttpRequest) -> Response:
         path = request.path
@@ -103,13 +103,13 @@ def rpc_handler(
             return respond_failure(Code.UNIMPLEMENTED, persona.unknown_operation(path))
         body, deadline = request.body, _read_deadline(request)
         if not served.observed:
-            return await _answer_unobserved(served, body, deadline)
+            return await _respond_unobserved(served, body, deadline)
         span, context = tracing.server(served.span or path, request.headers, style.call_attributes)
         log.trace(served.location, f"{served.log} {format_ids(span)}")
         start, code, message = time.perf_counter(), Code.OK, ""
         active.inc()
         try:
-            return _json(
+            return _json_response(
                 200, await served.run(RequestContext(values=json.loads(body), trace=context, deadline=deadline))
             )
         except RpcError as error:
@@ -158,7 +158,7 @@ def http_handler(
         active = metrics.active(method)
         active.inc()
         try:
-            response = await answer(served, request, route.values, context)
+            response = await respond(served, request, route.values, context)
             return response
         finally:
             status = _CLIENT_GONE if response is None else response.status
@@ -171,11 +171,13 @@ def http_handler(
             span.end()
             metrics.observe_request(path, method, str(status), time.perf_counter() - start)
 
-    async def answer(served: ServedOperation, request: HttpRequest, path: Mapping[str, str], context: Any) -> Response:
+    async def respond(served: ServedOperation, request: HttpRequest, path: Mapping[str, str], context: Any) -> Response:
         try:
             values = {**request.query, **_parse_body(request), **path}
             deadline = _read_deadline(request)
-            return _json(200, await served.run(RequestContext(values=values, trace=context, deadline=deadline)))
+            return _json_response(
+                200, await served.run(RequestContext(values=values, trace=context, deadline=deadline))
+            )
         except BadRequest as error:
             return Response(error.status, f"{error}\n".encode())
         except RpcError as error:
@@ -193,12 +195,12 @@ def _read_deadline(request: HttpRequest) -> float | None:
     return None if left_s is None else now() + left_s
 
 
-async def _answer_unobserved(served: ServedOperation, body: bytes, deadline: float | None) -> Response:
+async def _respond_unobserved(served: ServedOperation, body: bytes, deadline: float | None) -> Response:
     try:
         context = RequestContext(values=json.loads(body), trace=NO_PARENT, deadline=deadline)
-        return _json(200, await served.run(context))
+        return _json_response(200, await served.run(context))
     except RpcError as error:
-        return _json(http_status(error.code), {"code": int(error.code), "message": error.description})
+        return _json_response(http_status(error.code), {"code": int(error.code), "message": error.description})
 
 
 def _parse_body(request: HttpRequest) -> dict[str, Any]:

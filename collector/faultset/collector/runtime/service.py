@@ -132,12 +132,12 @@ class _RunningService:
         """Run the start-up sequence; return when requests are served."""
         app, service, settings, start_log = self.app, self.service, self.settings, self.start_log
         defects = self.defects
-        await self._serve(METRICS_PORT, self._answer_metrics)
+        await self._serve(METRICS_PORT, self._respond_metrics)
         start_log.report("starting")
         for variable in list_missing_variables(service):
             start_log.report("setting-missing", variable=variable)
         if defects.leak_mib_s:
-            self.background.append(asyncio.create_task(self._leak(defects.leak_mib_s)))
+            self.background.append(asyncio.create_task(self._leak_memory(defects.leak_mib_s)))
         clients = ClientContext(names=self.names, local=settings.address, metrics=self.metrics, texts=self.persona)
         stores = store_clients(app, service, clients, database_port=defects.database_port)
         await open_databases(app, service, stores, start_log, pause_s=self.persona.login_pause_s)
@@ -199,10 +199,10 @@ class _RunningService:
             work.append(member.run())
         if self.app.flags is not None:
 
-            async def ask(provider: str, operation: str) -> object:
+            async def call_provider(provider: str, operation: str) -> object:
                 return await context.caller.call(provider, operation, {}, NO_PARENT, timeout_s=_FLAGS_TIMEOUT_S)
 
-            work.append(follow_flags(self.app, service.name, self.flags, ask))
+            work.append(follow_flags(self.app, service.name, self.flags, call_provider))
         work += self.errors.tasks()
         self.background += [asyncio.ensure_future(coroutine) for coroutine in work]
 
@@ -215,8 +215,10 @@ class _RunningService:
             )
             for name, operation in self.service.operations.items()
         }
-        make = http_handler if self.service.kind == "frontend" else rpc_handler
-        handler = make(operations, log=self.log, tracing=self.tracing, metrics=self.metrics, persona=self.persona)
+        build_handler = http_handler if self.service.kind == "frontend" else rpc_handler
+        handler = build_handler(
+            operations, log=self.log, tracing=self.tracing, metrics=self.metrics, persona=self.persona
+        )
         await self._serve(self.service.port, handler)
 
     async def _before_request(self) -> None:
@@ -233,7 +235,7 @@ class _RunningService:
             self.start_log.report("port-taken", taken_port=port, error=reason)
         self.servers.append(server)
 
-    async def _answer_metrics(self, request: HttpRequest) -> Response:
+    async def _respond_metrics(self, request: HttpRequest) -> Response:
         if request.path == "/healthz":
             return Response(200, b"ok\n") if self.errors.is_healthy() else Response(503, b"overloaded\n")
         if request.path != "/metrics":
@@ -260,7 +262,7 @@ class _RunningService:
             self.start_log.report("registration-failed", error=error, **facts)
         self.start_log.report("registered", **facts)
 
-    async def _leak(self, mib_s: float) -> None:
+    async def _leak_memory(self, mib_s: float) -> None:
         """Leak memory from the first request on, so that a new pod serves before it reaches its limit."""
         if self.service.port:
             await self.has_served.wait()

@@ -19,8 +19,8 @@ class LogFormat:
 
     def format_line(self, time_s: float, level: Level, location: str, message: str) -> str:
         """Return a log line without its line break."""
-        word = {"warning": "WARN", "fatal": "ERROR", "panic": "ERROR"}.get(level, level.upper())
-        return f"{timestamp(time_s)} [{word}] {location}: {message}"
+        label = {"warning": "WARN", "fatal": "ERROR", "panic": "ERROR"}.get(level, level.upper())
+        return f"{timestamp(time_s)} [{label}] {location}: {message}"
 
     def format_crash(self, location: str, message: str) -> str:
         """Return the text that a panicking process writes to standard error."""
@@ -93,17 +93,17 @@ def write_all(output: int, data: bytes) -> None:
 def timestamp(time_s: float) -> str:
     """Return a time in the format of log lines: UTC with milliseconds."""
     milliseconds = int(time_s * 1000)
-    return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+    return f"{_format_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
 
 
 @lru_cache(maxsize=4)
-def _second(time_s: int) -> str:
+def _format_second(time_s: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time_s))
 
 
 HTTP_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 DATABASE_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
-"""Upper bounds that OpenTelemetry's semantic conventions advise for durations of HTTP requests and of database calls.
+"""Upper bounds that OpenTelemetry's semantic conventions recommend for durations of HTTP requests and database calls.
 
 https://opentelemetry.io/docs/specs/semconv/http/http-metrics/,
 https://opentelemetry.io/docs/specs/semconv/database/database-metrics/
@@ -170,7 +170,7 @@ class Metrics:
             ["http_request_method"],
             registry=self.registry,
         )
-        self._named: dict[str, Counter | Gauge | Histogram] = {}
+        self._metrics_by_name: dict[str, Counter | Gauge | Histogram] = {}
         self._server = lru_cache(maxsize=None)(server.labels)
         self._original: dict[str, Histogram] = {}
         if original is not None:
@@ -201,9 +201,9 @@ class Metrics:
         return self._get(Histogram, name, labels, text, buckets=Histogram.DEFAULT_BUCKETS)
 
     def _get(self, kind: type[Metric], name: str, labels: Sequence[str], text: str, **options: Any) -> Metric:
-        if name not in self._named:
-            self._named[name] = kind(name, text, tuple(labels), registry=self.registry, **options)
-        metric = self._named[name]
+        if name not in self._metrics_by_name:
+            self._metrics_by_name[name] = kind(name, text, tuple(labels), registry=self.registry, **options)
+        metric = self._metrics_by_name[name]
         assert isinstance(metric, kind), f"the metric {name} already exists as another type"
         return metric
 

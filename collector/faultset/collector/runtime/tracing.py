@@ -26,7 +26,7 @@ _KINDS = {
 }
 _HAS_REMOTE_FLAG, _IS_REMOTE_FLAG = 0x100, 0x200
 _MAX_ATTRIBUTES = _MAX_EVENTS = 128
-_INTEGERS = 1 << 63
+_INTEGER_LIMIT = 1 << 63
 
 
 class RecordedSpan(Span):
@@ -154,33 +154,33 @@ class SpanEncoder:
         return request.SerializeToString()
 
 
-def _encode(span: RecordedSpan, into: Any) -> None:
+def _encode(span: RecordedSpan, message: Any) -> None:
     context, parent = span.context, span.parent
-    into.trace_id = context.trace_id.to_bytes(16, "big")
-    into.span_id = context.span_id.to_bytes(8, "big")
+    message.trace_id = context.trace_id.to_bytes(16, "big")
+    message.span_id = context.span_id.to_bytes(8, "big")
     if parent is not None:
-        into.parent_span_id = parent.span_id.to_bytes(8, "big")
-    into.flags = _build_flags(parent)
-    into.name = span.name
-    into.kind = _KINDS[span.kind]
-    into.start_time_unix_nano, into.end_time_unix_nano = span.start_ns, span.end_ns
+        message.parent_span_id = parent.span_id.to_bytes(8, "big")
+    message.flags = _build_flags(parent)
+    message.name = span.name
+    message.kind = _KINDS[span.kind]
+    message.start_time_unix_nano, message.end_time_unix_nano = span.start_ns, span.end_ns
     if context.trace_state:
-        into.trace_state = context.trace_state.to_header()
-    _add_attributes(into.attributes, span.attributes)
+        message.trace_state = context.trace_state.to_header()
+    _add_attributes(message.attributes, span.attributes)
     for name, time_ns, attributes in span.events:
-        event = into.events.add()
+        event = message.events.add()
         event.name, event.time_unix_nano = name, time_ns
         _add_attributes(event.attributes, attributes)
     for link in span.links:
-        target = into.links.add()
+        target = message.links.add()
         target.trace_id = link.context.trace_id.to_bytes(16, "big")
         target.span_id = link.context.span_id.to_bytes(8, "big")
         target.flags = _build_flags(link.context)
         _add_attributes(target.attributes, link.attributes or {})
     if span.status is not _UNSET:
-        into.status.code = span.status.status_code.value
+        message.status.code = span.status.status_code.value
         if span.status.description:
-            into.status.message = span.status.description
+            message.status.message = span.status.description
 
 
 def _build_flags(other: SpanContext | None) -> int:
@@ -197,25 +197,25 @@ def _add_attributes(pairs: Any, attributes: Mapping[str, Any]) -> None:
         _set_value(pair.value, value)
 
 
-def _set_value(into: AnyValue, value: Any) -> None:
+def _set_value(message: AnyValue, value: Any) -> None:
     if isinstance(value, str):
         # paths may contain lone surrogates, which protobuf does not accept
-        into.string_value = value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+        message.string_value = value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
     elif isinstance(value, bool):
-        into.bool_value = value
+        message.bool_value = value
     elif isinstance(value, int):
-        if -_INTEGERS <= value < _INTEGERS:
-            into.int_value = value
+        if -_INTEGER_LIMIT <= value < _INTEGER_LIMIT:
+            message.int_value = value
         else:
-            into.string_value = str(value)
+            message.string_value = str(value)
     elif isinstance(value, float):
-        into.double_value = value
+        message.double_value = value
     elif isinstance(value, bytes):
-        into.bytes_value = value
+        message.bytes_value = value
     else:
-        into.array_value.SetInParent()
+        message.array_value.SetInParent()
         for item in value:
-            _set_value(into.array_value.values.add(), item)
+            _set_value(message.array_value.values.add(), item)
 
 
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -273,7 +273,7 @@ class Tracing:
         return RecordedSpan(name, context, parent, kind, attributes, links, self._ended)
 
     def server(self, name: str, headers: Mapping[str, str], attributes: dict[str, Any]) -> tuple[Span, Context]:
-        """Start the span of an incoming request as child of the span in its headers; return it with its context."""
+        """Start the span of an incoming request as a child of the span in its headers; return it with its context."""
         span = self._start(name, _read_parent(headers), SpanKind.SERVER, attributes)
         return span, build_trace_context(span)
 
@@ -340,7 +340,7 @@ def build_trace_context(span: Span) -> Context:
 
 
 def build_headers(span: Span) -> dict[str, str]:
-    """Return the headers that pass a span on as parent."""
+    """Return the headers that pass a span on as the parent."""
     context = span.get_span_context()
     if not context.is_valid:
         return {}
@@ -356,7 +356,7 @@ def get_span(context: Context) -> Span:
 
 
 def format_ids(span: Span) -> str:
-    """Return trace and span id as fields of a log line."""
+    """Return the trace and span ids as fields of a log line."""
     context = span.get_span_context()
     return f"trace_id={context.trace_id:032x} span_id={context.span_id:016x}"
 

@@ -14,7 +14,7 @@ from faultset.core.json_text import replace_surrogates
 
 Numbers = npt.NDArray[Any]
 
-_HEX = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), dtype="S2")
+_HEX_DIGITS = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), dtype="S2")
 
 
 class Words:
@@ -47,13 +47,13 @@ def copy_column(column: array[Any] | bytearray, dtype: str) -> Numbers:
 
 def name_array(codes: Numbers, words: Sequence[str]) -> pa.DictionaryArray:
     """Return a dictionary array of words by number (-1 is null), without unused words."""
-    used = np.unique(codes)
-    used = used[used >= 0]
+    used_codes = np.unique(codes)
+    used_codes = used_codes[used_codes >= 0]
     position = np.full(len(words) + 1, -1, dtype=np.int32)
-    position[used] = np.arange(len(used), dtype=np.int32)
+    position[used_codes] = np.arange(len(used_codes), dtype=np.int32)
     compact = position[codes]
     indices = pa.array(compact, pa.int32(), mask=compact < 0)
-    return pa.DictionaryArray.from_arrays(indices, pa.array([words[number] for number in used], pa.string()))
+    return pa.DictionaryArray.from_arrays(indices, pa.array([words[number] for number in used_codes], pa.string()))
 
 
 def hex_array(ids: Numbers) -> pa.StringArray:
@@ -61,5 +61,5 @@ def hex_array(ids: Numbers) -> pa.StringArray:
     count, width = ids.shape
     offsets = np.arange(count + 1, dtype=np.int32) * (2 * width)
     valid = np.packbits(ids.any(axis=1), bitorder="little")
-    buffers = (offsets, _HEX[ids].tobytes(), valid)
+    buffers = (offsets, _HEX_DIGITS[ids].tobytes(), valid)
     return pa.StringArray.from_buffers(count, *(pa.py_buffer(buffer) for buffer in buffers))

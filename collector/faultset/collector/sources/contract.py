@@ -44,16 +44,16 @@ class SeriesReader(Protocol):
     """A source of metrics that can read one series much faster than all series."""
 
     def recent(self, metric: str, pod: str, window_s: float) -> pa.Table:
-        """Return time (UTC nanoseconds) and value of a pod's metric in the last `window_s` seconds, in order."""
+        """Return the time (UTC nanoseconds) and value of a pod's metric in the last `window_s` seconds, in order."""
         ...
 
 
 @runtime_checkable
 class EarlyReader(Protocol):
-    """A slow source that can start to read while the application recovers."""
+    """A slow source that can start reading while the application recovers."""
 
     def read_early(self, start_ns: int, end_ns: int, healthy_until_ns: int) -> None:
-        """Start to read `[start_ns, healthy_until_ns)` of a past window in the background.
+        """Start reading `[start_ns, healthy_until_ns)` of a past window in the background.
 
         The next snapshot of `[start_ns, end_ns)` must have the same rows as without this call. No fault was active
         before `healthy_until_ns`, so telemetry up to then is not delayed.

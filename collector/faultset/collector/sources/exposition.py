@@ -18,7 +18,7 @@ class ExpositionReader:
     Parameters
     ----------
     register
-        Called once per new series with metric, canonical labels and kind; returns its number.
+        Called once per new series with its metric, canonical labels and kind; returns its number.
     """
 
     def __init__(self, register: Callable[[str, str, str], int]):

@@ -36,7 +36,7 @@ class MetricStore:
         self._values = array("d")
         self._series: list[SeriesKey] = []
         self._index: dict[SeriesKey, int] = {}
-        self._free: list[int] = []
+        self._free_numbers: list[int] = []
 
     def __len__(self) -> int:
         return len(self._times)
@@ -46,8 +46,8 @@ class MetricStore:
         number = self._index.get(series)
         if number is not None:
             return number
-        if self._free:
-            number = self._free.pop()
+        if self._free_numbers:
+            number = self._free_numbers.pop()
             self._series[number] = series
         else:
             number = len(self._series)
@@ -77,18 +77,18 @@ class MetricStore:
             setattr(self, name, array(column.typecode, copy_column(column, code)[is_recent].tobytes()))
         if not ended:
             return
-        sampled = {*np.unique(copy_column(self._numbers, "i4")).tolist()}
+        sampled_numbers = {*np.unique(copy_column(self._numbers, "i4")).tolist()}
         for series, number in [*self._index.items()]:
-            if series.pod in ended and number not in sampled:
+            if series.pod in ended and number not in sampled_numbers:
                 del self._index[series]
-                self._free.append(number)
+                self._free_numbers.append(number)
 
     def window(self, start_ns: int, end_ns: int) -> MetricWindow:
         """Return a copy of the samples with `start_ns <= time < end_ns`."""
         times = copy_column(self._times, "i8")
-        chosen = (times >= start_ns) & (times < end_ns)
+        is_inside = (times >= start_ns) & (times < end_ns)
         numbers, values = copy_column(self._numbers, "i4"), copy_column(self._values, "f8")
-        return MetricWindow(times[chosen], numbers[chosen], values[chosen], tuple(self._series))
+        return MetricWindow(times[is_inside], numbers[is_inside], values[is_inside], tuple(self._series))
 
 
 class MetricWindow:

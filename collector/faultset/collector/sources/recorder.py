@@ -111,11 +111,11 @@ def read_rows(spec: SourceSpec, source: AddedSource, start_ns: int, end_ns: int)
             raise ValueError(f"column {field.name} must not be null, but {rows[field.name].null_count} rows are")
     column = time_column(spec.table)
     times = rows[column].cast(pa.int64()).to_numpy()
-    if outside := int(((times < start_ns) | (times >= end_ns)).sum()):
-        raise ValueError(f"{outside} of {len(times)} rows are outside the requested window")
+    if outside_count := int(((times < start_ns) | (times >= end_ns)).sum()):
+        raise ValueError(f"{outside_count} of {len(times)} rows are outside the requested window")
     if spec.table == "metrics":
-        declared = {role.metric for role in spec.metric_roles}
-        allowed_names = {f"{name}{suffix}" for name in declared for suffix in ("", "_bucket", "_sum", "_count")}
+        declared_names = {role.metric for role in spec.metric_roles}
+        allowed_names = {f"{name}{suffix}" for name in declared_names for suffix in ("", "_bucket", "_sum", "_count")}
         if unknown := sorted({*rows["metric"].cast(pa.string()).unique().to_pylist()} - allowed_names):
             raise ValueError(f"the metrics {', '.join(unknown)} are not declared in metric_roles")
     return rows
@@ -146,7 +146,7 @@ def _run_with_timeout(timeout_s: float, call: Callable[[], T]) -> T:
     thread.start()
     thread.join(timeout_s)
     if not results:
-        raise TimeoutError(f"no answer within {timeout_s:g} s")
+        raise TimeoutError(f"no response within {timeout_s:g} s")
     value, error = results[0]
     if error is not None:
         raise error

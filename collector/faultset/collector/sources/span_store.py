@@ -20,10 +20,10 @@ from faultset.datasets.telemetry_formats.otlp_spans import SpanRow
 
 SCHEMA = without_episode(SPANS)
 
-_WORDS = ("reported_service", "pod", "peer_service", "operation", "kind", "status", "attributes")
+_WORD_COLUMNS = ("reported_service", "pod", "peer_service", "operation", "kind", "status", "attributes")
 _NO_STATUS_CODE = -(2**31)
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
-_ODD = np.uint64(0x9E3779B97F4A7C15)
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class SpanStore:
@@ -36,8 +36,8 @@ class SpanStore:
         self._trace_ids = bytearray()
         self._span_ids = bytearray()
         self._parent_ids = bytearray()
-        self._words = {column: Words() for column in _WORDS}
-        self._codes = {column: array("i") for column in _WORDS}
+        self._words = {column: Words() for column in _WORD_COLUMNS}
+        self._codes = {column: array("i") for column in _WORD_COLUMNS}
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -50,7 +50,7 @@ class SpanStore:
         self._trace_ids += span.trace_id[:_TRACE_BYTES].rjust(_TRACE_BYTES, b"\0")
         self._span_ids += span.span_id[:_SPAN_BYTES].rjust(_SPAN_BYTES, b"\0")
         self._parent_ids += span.parent_span_id[:_SPAN_BYTES].rjust(_SPAN_BYTES, b"\0")
-        for column in _WORDS:
+        for column in _WORD_COLUMNS:
             self._codes[column].append(self._words[column].number(getattr(span, column)))
 
     def discard(self, before_ns: int) -> None:
@@ -63,25 +63,25 @@ class SpanStore:
             setattr(
                 self, name, bytearray(copy_column(getattr(self, name), "u1").reshape(-1, width)[is_recent].tobytes())
             )
-        for column in _WORDS:
+        for column in _WORD_COLUMNS:
             words, codes = self._words[column].words, copy_column(self._codes[column], "i4")[is_recent]
-            self._words[column] = renewed = Words()
-            numbers = {code: renewed.number(words[code]) for code in np.unique(codes).tolist() if code >= 0}
+            self._words[column] = new_words = Words()
+            numbers = {code: new_words.number(words[code]) for code in np.unique(codes).tolist() if code >= 0}
             self._codes[column] = array("i", [numbers.get(code, -1) for code in codes.tolist()])
 
     def window(self, start_ns: int, end_ns: int) -> SpanWindow:
         """Return a copy of the spans with `start_ns <= start < end_ns`."""
         starts = copy_column(self._starts, "i8")
-        chosen = (starts >= start_ns) & (starts < end_ns)
+        is_inside = (starts >= start_ns) & (starts < end_ns)
         numbers = {
-            "start": starts[chosen],
-            "duration": copy_column(self._durations, "i8")[chosen],
-            "status_code": copy_column(self._status_codes, "i4")[chosen],
-        } | {column: copy_column(codes, "i4")[chosen] for column, codes in self._codes.items()}
+            "start": starts[is_inside],
+            "duration": copy_column(self._durations, "i8")[is_inside],
+            "status_code": copy_column(self._status_codes, "i4")[is_inside],
+        } | {column: copy_column(codes, "i4")[is_inside] for column, codes in self._codes.items()}
         ids = {
-            "trace_id": copy_column(self._trace_ids, "u1").reshape(-1, _TRACE_BYTES)[chosen],
-            "span_id": copy_column(self._span_ids, "u1").reshape(-1, _SPAN_BYTES)[chosen],
-            "parent_span_id": copy_column(self._parent_ids, "u1").reshape(-1, _SPAN_BYTES)[chosen],
+            "trace_id": copy_column(self._trace_ids, "u1").reshape(-1, _TRACE_BYTES)[is_inside],
+            "span_id": copy_column(self._span_ids, "u1").reshape(-1, _SPAN_BYTES)[is_inside],
+            "parent_span_id": copy_column(self._parent_ids, "u1").reshape(-1, _SPAN_BYTES)[is_inside],
         }
         return SpanWindow(numbers, ids, {column: tuple(words.words) for column, words in self._words.items()})
 
@@ -105,7 +105,7 @@ class SpanWindow:
         owners = Words()
         owner_of_pod = np.array([owners.number(services.get(pod)) for pod in pods] + [-1], dtype=np.int32)
         columns: dict[str, pa.Array] = {
-            column: name_array(numbers[column], self._words[column]) for column in _WORDS
+            column: name_array(numbers[column], self._words[column]) for column in _WORD_COLUMNS
         } | {
             "time": pa.array(numbers["start"], TIME),
             "duration_ns": pa.array(numbers["duration"], pa.int64()),
@@ -119,5 +119,5 @@ class SpanWindow:
         """Return the indices of the first copy of each span."""
         trace = np.ascontiguousarray(self._ids["trace_id"]).view(np.uint64).reshape(-1, 2)
         span = np.ascontiguousarray(self._ids["span_id"]).view(np.uint64).reshape(-1)
-        _, first = np.unique(span ^ (trace[:, 0] * _ODD) ^ trace[:, 1], return_index=True)
+        _, first = np.unique(span ^ (trace[:, 0] * _HASH_FACTOR) ^ trace[:, 1], return_index=True)
         return np.sort(first)

@@ -86,7 +86,7 @@ class Deployed(FrozenModel):
     url
         Base URL of the entry, reachable from pods; by default the entry's Service and port.
     reported
-        Service -> `service.name` in its spans, if it differs from the label's value.
+        `service.name` in the spans of each service, if it differs from the label's value.
     """
 
     namespace: str
@@ -104,8 +104,9 @@ class LoadSpec(FrozenModel):
 class ServiceSpec(ContainerFields):
     """One service: its container, and the behaviour of the program in it.
 
-    A service that is already deployed needs only name, kind and relations. Its name is the value of the application's
-    label; `objects` names its Deployment and Service if they differ. `ContainerFields` has further container settings.
+    A service that is already deployed needs only a name, a kind and relations. Its name is the value of the
+    application's label; `objects` names its Deployment and Service if they differ. `ContainerFields` has further
+    container settings.
 
     Attributes
     ----------
@@ -127,7 +128,7 @@ class ServiceSpec(ContainerFields):
     init
         Init containers, which run in sequence.
     breakers
-        Called service -> circuit breaker.
+        Circuit breakers by called service.
     runs
         Name of a program in the application's own code (`Persona.programs`) that replaces operations.
     metrics_port
@@ -188,7 +189,7 @@ class ServiceSpec(ContainerFields):
 
     @property
     def reads_store_at_start(self) -> bool:
-        """Return whether it answers from memory filled at startup, so that later faults of its store are invisible."""
+        """Return whether it responds from memory filled at startup, so that later faults of its store are invisible."""
         return bool(self.indexes)
 
     @property

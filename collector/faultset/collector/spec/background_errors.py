@@ -22,7 +22,7 @@ class BackgroundErrors(FrozenModel):
     impatient_clients
         Share of client requests that clients abandon after a few milliseconds.
     hasty_calls
-        Share of the calls between services that time out at once and are repeated.
+        Share of the calls between services that time out immediately and are retried.
     failed_uploads
         Failed uploads of usage statistics per minute in each service, logged with a stack trace.
     rebalances

@@ -31,7 +31,7 @@ def credential_secrets(app: AppSpec, draw: Callable[[], str] = new_password) -> 
     Parameters
     ----------
     draw
-        Returns a new password at each call.
+        Returns a new password on each call.
     """
     stores = [service for service in app.services.values() if service.store_driver is not None]
     passwords = {store.name: draw() for store in stores}

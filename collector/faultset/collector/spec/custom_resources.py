@@ -10,7 +10,7 @@ from faultset.collector.spec.features.operators import CustomResource
 Manifest = dict[str, Any]
 
 _RBAC = "rbac.authorization.k8s.io/v1"
-_CHANGES = ["get", "list", "watch", "create", "update", "patch", "delete"]
+_OPERATOR_VERBS = ["get", "list", "watch", "create", "update", "patch", "delete"]
 
 
 def operator_manifests(app: AppSpec) -> list[Manifest]:
@@ -46,9 +46,9 @@ def operator_rules(resource: CustomResource) -> list[Manifest]:
     plural = resource.plural
     resources = [plural, f"{plural}/status", f"{plural}/finalizers"]
     return [
-        {"apiGroups": [resource.group], "resources": resources, "verbs": _CHANGES},
-        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": _CHANGES},
-        {"apiGroups": [""], "resources": ["services", "persistentvolumeclaims", "pods"], "verbs": _CHANGES},
+        {"apiGroups": [resource.group], "resources": resources, "verbs": _OPERATOR_VERBS},
+        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": _OPERATOR_VERBS},
+        {"apiGroups": [""], "resources": ["services", "persistentvolumeclaims", "pods"], "verbs": _OPERATOR_VERBS},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     ]
 
@@ -89,7 +89,7 @@ def resource_definition(app: AppSpec) -> Manifest | None:
     if app.operator is None or app.operator.service is None:
         return None
     resource = app.operator.resource
-    loose: Manifest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    any_object: Manifest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -110,7 +110,9 @@ def resource_definition(app: AppSpec) -> Manifest | None:
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}},
-                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": loose, "status": loose}}},
+                    "schema": {
+                        "openAPIV3Schema": {"type": "object", "properties": {"spec": any_object, "status": any_object}}
+                    },
                 }
             ],
         },

@@ -51,7 +51,7 @@ def parse(
     Raises
     ------
     UsageError
-        The spec is invalid; the message has line, field and reason of the first problem.
+        The spec is invalid; the message gives the line, field and reason of the first problem.
     """
     value = read_mapping(text, source)
     if workload_of is not None and isinstance(value.get("workload_of"), str):

@@ -126,11 +126,11 @@ def service_manifests(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
     metadata = {"name": service.name, "labels": _build_labels(app, service)}
     ports = [{"name": str(service.port), "protocol": "TCP", "port": service.port, "targetPort": service.port}]
     base: Manifest = {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
-    front = {**base, "spec": {"type": "ClusterIP", "selector": _build_labels(app, service), "ports": ports}}
+    manifest = {**base, "spec": {"type": "ClusterIP", "selector": _build_labels(app, service), "ports": ports}}
     if not service.stateful:
-        return [front]
-    peers = {**front["spec"], "clusterIP": "None", "publishNotReadyAddresses": True}
-    return [front, {**base, "metadata": {**metadata, "name": service.peers}, "spec": peers}]
+        return [manifest]
+    peers = {**manifest["spec"], "clusterIP": "None", "publishNotReadyAddresses": True}
+    return [manifest, {**base, "metadata": {**metadata, "name": service.peers}, "spec": peers}]
 
 
 def workload(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str = "IfNotPresent") -> Manifest:

@@ -112,12 +112,14 @@ def _build_container(
 def _build_init_container(
     app: AppSpec, init: InitContainer, files: Iterable[tuple[str, Manifest]], image_pull: str
 ) -> Manifest:
-    awaited = None if init.wait_for is None else app.services[init.wait_for]
+    awaited_service = None if init.wait_for is None else app.services[init.wait_for]
     return {
         "name": init.name,
         "image": init.image or app.image,
         "imagePullPolicy": image_pull,
-        "command": list(init.program) if awaited is None else [_WAIT_PROGRAM, f"{awaited.name}:{awaited.port}"],
+        "command": list(init.program)
+        if awaited_service is None
+        else [_WAIT_PROGRAM, f"{awaited_service.name}:{awaited_service.port}"],
         **_build_environment_from(init),
         "env": [*_POD_VARIABLES, *_build_environment(init)],
         "resources": init.resources(),

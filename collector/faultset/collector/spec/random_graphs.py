@@ -65,11 +65,11 @@ def _compute_neighbours(first: int, last: int, edges: int, spread: float, seed: 
     weights = [math.exp(spread * normal.inv_cdf((rank + 0.5) / len(nodes))) for rank in range(len(nodes))]
     bounds = list(itertools.accumulate(weights))
     adjacent: dict[int, set[int]] = {node: set() for node in range(first, last + 1)}
-    missing = edges
-    while missing:
+    missing_edges = edges
+    while missing_edges:
         a, b = (nodes[bisect.bisect(bounds, rng.random() * bounds[-1], hi=len(nodes) - 1)] for _ in range(2))
         if a != b and b not in adjacent[a]:
             adjacent[a].add(b)
             adjacent[b].add(a)
-            missing -= 1
+            missing_edges -= 1
     return {node: tuple(sorted(others)) for node, others in adjacent.items()}

@@ -94,8 +94,8 @@ def all_steps(steps: Iterable[StepModel], path: FieldPath = ()) -> Iterator[tupl
 
 def _walk_step(path: FieldPath, step: StepModel) -> Iterator[tuple[FieldPath, StepModel]]:
     yield path, step
-    for inside, inner in step.inner_steps():
-        yield from _walk_step((*path, step.keyword, *inside), inner)
+    for inner_path, inner_steps in step.inner_steps():
+        yield from _walk_step((*path, step.keyword, *inner_path), inner_steps)
 
 
 StepTypes = Mapping[str, type[StepModel]]

@@ -151,7 +151,7 @@ class Mix(FrozenModel):
     shares: dict[str, float]
 
     @model_validator(mode="after")
-    def _adds_up(self) -> Mix:
+    def _validate_shares(self) -> Mix:
         for name, share in self.shares.items():
             if not 0 <= share <= 1:
                 raise ValueError(f"a share must be between 0 and 1, got {share:g} for {name}")

@@ -24,7 +24,7 @@ from faultset.collector.spec.files import format_spec
 from faultset.collector.spec.manifests import manifests, service_manifests, workload
 from faultset.collector.spec.routes import find_route
 
-_DRAWS = 200
+_DRAW_COUNT = 200
 
 
 def check_app(app: str | AppSpec) -> AppSpec:
@@ -38,7 +38,7 @@ def check_app(app: str | AppSpec) -> AppSpec:
     Raises
     ------
     UsageError
-        The spec is invalid; the message has the line and the reason.
+        The spec is invalid; the message gives the line and the reason.
     AssertionError
         The spec is valid, but its manifests, operations or requests are not; the message says which.
     """
@@ -56,11 +56,11 @@ def _check_requests(app: AppSpec) -> None:
     entry, rng = app.services[app.entry.service], np.random.default_rng(1)
     for name, mix in app.mixes.items():
         for request in (app.requests[kind] for kind in mix.shares):
-            for _ in range(_DRAWS // len(mix.shares)):
-                drawn = request.draw(rng)
-                path = request.path.format_map(drawn)
-                served = not entry.operations or find_route(path, entry.operations, request.method)
-                assert served, f"mix {name} requests {path}, which {entry.name} does not serve"
+            for _ in range(_DRAW_COUNT // len(mix.shares)):
+                parameters = request.draw(rng)
+                path = request.path.format_map(parameters)
+                is_served = not entry.operations or find_route(path, entry.operations, request.method)
+                assert is_served, f"mix {name} requests {path}, which {entry.name} does not serve"
 
 
 def _check_faults(app: AppSpec) -> None:
@@ -79,10 +79,14 @@ def _check_manifests(app: AppSpec) -> None:
     for name, service in app.services.items():
         pod = objects["StatefulSet" if service.stateful else "Deployment", name]["spec"]["template"]
         if service.port:
-            front = objects["Service", name]["spec"]
-            assert front["selector"].items() <= pod["metadata"]["labels"].items(), f"Service {name} selects no pod"
+            service_spec = objects["Service", name]["spec"]
+            assert service_spec["selector"].items() <= pod["metadata"]["labels"].items(), (
+                f"Service {name} selects no pod"
+            )
             ports = {port["containerPort"] for container in pod["spec"]["containers"] for port in container["ports"]}
-            assert {port["targetPort"] for port in front["ports"]} <= ports, f"Service {name} targets a closed port"
+            assert {port["targetPort"] for port in service_spec["ports"]} <= ports, (
+                f"Service {name} targets a closed port"
+            )
         for volume in pod["spec"]["volumes"]:
             if "configMap" in volume:
                 assert ("ConfigMap", volume["configMap"]["name"]) in objects, (

@@ -31,11 +31,11 @@ from faultset.core.errors import UsageError, in_one_sentence
 
 T = TypeVar("T")
 Effect = Callable[[FakePlatform, str, Mapping[str, Any]], None]
-_THROTTLED = "container_cpu_cfs_throttled_periods_total"
-_USED = "container_cpu_usage_seconds_total"
-_CORES = 0.4
+_THROTTLED_METRIC = "container_cpu_cfs_throttled_periods_total"
+_CPU_METRIC = "container_cpu_usage_seconds_total"
+_CPU_CORES = 0.4
 _BACK_OFF_S = 30.0
-"""Time after which a container that was killed once runs again."""
+"""Time after which a container that was killed once is running again."""
 _SEED = 5
 _OTHER_SEEDS = range(10, 26)
 
@@ -57,8 +57,8 @@ def check_fault(
 
     - The injection changes the platform, returns parameters that JSON can store, and uses only the capabilities that
       the fault declares in `needs`. The journal undoes it.
-    - Equal seeds give equal parameters. If random numbers were drawn, some seeds give other parameters. A fault that
-      declares an intensity draws random numbers.
+    - The same seed gives the same parameters. If random numbers were drawn, some seeds give other parameters. A fault
+      that declares an intensity draws random numbers.
     - A fault that is declared gray leaves the pods, the workload and the Service of its target unchanged.
     - `check` reports nothing on a healthy target, even if its containers were killed and throttled before. It reports
       the fault after the injection and `effect`, and nothing after the undo.
@@ -68,7 +68,7 @@ def check_fault(
     app
         Name, file or specification of an application in which the fault has targets.
     effect
-        Called after the injection with platform, target and parameters, to simulate the symptoms that `check` looks
+        Called after the injection with the platform, target and parameters, to simulate the symptoms that `check` looks
         for, since in-memory pods run nothing. Not needed if `check` only looks at the injected change.
     targets
         Services to try; by default all targets of the fault.
@@ -128,15 +128,15 @@ class _Trial:
                 journal.close()
 
     def record(self) -> dict[str, Any]:
-        """Inject, check and undo; return target, parameters, calls and evidence."""
+        """Inject, check and undo; return the target, parameters, calls and evidence."""
         try:
             platform = self._create_platform()
-            before, untouched = self._observe(platform), _copy_objects(platform)
+            before, initial_objects = self._observe(platform), _copy_objects(platform)
             parameters, _ = self._inject(platform, _SEED)
             calls = [" ".join(str(word) for word in call[:3]) for call in platform.calls]
             evidence = self._check(platform, parameters, before)
             platform.undo()
-            self._require_undone(platform, untouched)
+            self._require_undone(platform, initial_objects)
         finally:
             for journal in self._journals:
                 journal.close()
@@ -145,7 +145,7 @@ class _Trial:
     def _run(self, effect: Effect) -> None:
         faulty, twin, healthy = (self._create_platform() for _ in range(3))
         before = self._observe(faulty)
-        untouched = _copy_objects(faulty)
+        initial_objects = _copy_objects(faulty)
         parameters, has_drawn = self._inject(faulty, _SEED)
         try:
             json.dumps(parameters)
@@ -157,8 +157,10 @@ class _Trial:
             f"{self._title} uses {', '.join(undeclared)} without declaring it in needs, so campaigns could not skip it "
             "on platforms without that capability"
         )
-        again, _ = self._inject(twin, _SEED)
-        assert again == parameters, f"{self._title} has different parameters for one seed: {parameters}, then {again}"
+        repeated, _ = self._inject(twin, _SEED)
+        assert repeated == parameters, (
+            f"{self._title} has different parameters for one seed: {parameters}, then {repeated}"
+        )
         assert has_drawn or not self._spec.intensity, f"{self._title} declares an intensity but draws no random number"
         if self._spec.gray:
             self._require_gray(faulty)
@@ -176,10 +178,10 @@ class _Trial:
             "with effect="
         )
         faulty.undo()
-        self._require_undone(faulty, untouched)
+        self._require_undone(faulty, initial_objects)
         faulty.replace_pods(self._target)
-        state = self._call("observe", lambda: self._spec.state_from_now(faulty, self._target, before))
-        evidence = self._check(faulty, parameters, state)
+        new_before = self._call("observe", lambda: self._spec.state_from_now(faulty, self._target, before))
+        evidence = self._check(faulty, parameters, new_before)
         assert evidence is None, (
             f"the check of {self._title} still reports the fault after the undo: {evidence}; if it looks at events "
             'rather than the current state, declare check_sees="events"'
@@ -190,11 +192,11 @@ class _Trial:
             _describe_service(self._create_platform(), self._target), _describe_service(faulty, self._target)
         )
         assert not changed, f"{self._title} is declared gray, but changes {', '.join(changed)}"
-        cut = [pod for pod, impairment in faulty.impairments.items() if isinstance(impairment, Partition)]
-        assert not cut, f"{self._title} is declared gray, but cuts off {', '.join(cut)}"
+        cut_pods = [pod for pod, impairment in faulty.impairments.items() if isinstance(impairment, Partition)]
+        assert not cut_pods, f"{self._title} is declared gray, but cuts off {', '.join(cut_pods)}"
 
-    def _require_undone(self, platform: FakePlatform, untouched: Mapping[tuple[str, str], Any]) -> None:
-        assert _copy_objects(platform) == untouched, f"the undo of {self._title} is incomplete: objects differ"
+    def _require_undone(self, platform: FakePlatform, initial_objects: Mapping[tuple[str, str], Any]) -> None:
+        assert _copy_objects(platform) == initial_objects, f"the undo of {self._title} is incomplete: objects differ"
         assert not platform.impairments, f"the undo of {self._title} is incomplete: an impairment is active"
 
     def _create_platform(self) -> FakePlatform:
@@ -248,9 +250,9 @@ def _deploy(pickled_app: bytes) -> bytes:
             container = pod["spec"]["containers"][0]["name"]
             sample = {"service": service, "container": container, "labels": "{}", "kind": "counter"}
             for age_s in (3, 2, 1):
-                counted = {**sample, "time": now - age_s * 10**9, "pod": name}
-                platform.rows["metrics"].append({**counted, "metric": _THROTTLED, "value": 100.0})
-                platform.rows["metrics"].append({**counted, "metric": _USED, "value": 100 - _CORES * age_s})
+                row = {**sample, "time": now - age_s * 10**9, "pod": name}
+                platform.rows["metrics"].append({**row, "metric": _THROTTLED_METRIC, "value": 100.0})
+                platform.rows["metrics"].append({**row, "metric": _CPU_METRIC, "value": 100 - _CPU_CORES * age_s})
     pods = [pod["metadata"]["name"] for pod in platform.list("Pod")]
     platform.simulation.end(*pods, code=137, out_of_memory=True)
     platform.simulation.advance(_BACK_OFF_S)

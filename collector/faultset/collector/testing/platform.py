@@ -16,7 +16,7 @@ from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
 from faultset.collector.testing.source import check_platform_source
 from faultset.core.errors import PlatformError
 
-_ABSENT = "there-is-no-such-object"
+_ABSENT_NAME = "there-is-no-such-object"
 _MARK = "faultset.dev/check"
 _SETTLE_NS = 5_000_000_000
 """Rows of the last seconds may not have arrived yet."""
@@ -110,9 +110,9 @@ def _get_pod(platform: EpisodePlatform) -> str:
 
 def _check_reading(platform: EpisodePlatform) -> None:
     for attempt in (
-        lambda: platform.get("Service", _ABSENT),
-        lambda: platform.patch("Service", _ABSENT, {"metadata": {"labels": {}}}),
-        lambda: platform.delete("Service", _ABSENT),
+        lambda: platform.get("Service", _ABSENT_NAME),
+        lambda: platform.patch("Service", _ABSENT_NAME, {"metadata": {"labels": {}}}),
+        lambda: platform.delete("Service", _ABSENT_NAME),
     ):
         try:
             attempt()
@@ -122,7 +122,7 @@ def _check_reading(platform: EpisodePlatform) -> None:
     name = platform.list("Deployment")[0]["metadata"]["name"]
     platform.get("Deployment", name)["spec"].clear()
     assert platform.get("Deployment", name)["spec"], "get must return a copy"
-    assert not platform.list("Deployment", {platform.app.label_key: _ABSENT}), "list must select by labels"
+    assert not platform.list("Deployment", {platform.app.label_key: _ABSENT_NAME}), "list must select by labels"
     message = ""
     try:
         platform.wait(lambda: False, timeout_s=0.0, what="an impossible event")
@@ -136,10 +136,10 @@ def _check_reading(platform: EpisodePlatform) -> None:
 def _check_patch(platform: EpisodePlatform, journal: Journal) -> None:
     name = platform.list("Deployment")[0]["metadata"]["name"]
     limit = platform.get("Deployment", name)["spec"].get("revisionHistoryLimit")
-    new = 3 if limit != 3 else 4
-    change = {"spec": {"revisionHistoryLimit": new}, "metadata": {"annotations": {_MARK: "yes"}}}
+    new_limit = 3 if limit != 3 else 4
+    change = {"spec": {"revisionHistoryLimit": new_limit}, "metadata": {"annotations": {_MARK: "yes"}}}
     patched = platform.patch("Deployment", name, change)
-    assert patched["spec"]["revisionHistoryLimit"] == new, "patch must return the new object"
+    assert patched["spec"]["revisionHistoryLimit"] == new_limit, "patch must return the new object"
     assert (patched["metadata"].get("annotations") or {}).get(_MARK) == "yes", "patch must merge"
     removed = platform.patch("Deployment", name, {"metadata": {"annotations": {_MARK: None}}})
     assert _MARK not in removed["metadata"].get("annotations", {}), "null in a merge patch must remove a field"

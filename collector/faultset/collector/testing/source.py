@@ -110,8 +110,10 @@ def check_platform_source(source: Source, start_ns: int, end_ns: int, *, min_row
     times = rows[time_column(source.table)].cast(pa.int64()).to_pylist()
     outside = [time_ns for time_ns in times if not start_ns <= time_ns < end_ns]
     assert not outside, f"{len(outside)} of {len(times)} rows are outside the window, for example at {outside[0]}"
-    again = _read(source, start_ns, end_ns)
-    assert again.num_rows == rows.num_rows, f"reading twice gives {rows.num_rows} rows, then {again.num_rows}"
+    second_rows = _read(source, start_ns, end_ns)
+    assert second_rows.num_rows == rows.num_rows, (
+        f"two reads of one window return {rows.num_rows} and {second_rows.num_rows} rows; they must be the same"
+    )
     assert _read(source, start_ns, start_ns).num_rows == 0, "an empty window must have no rows"
 
 

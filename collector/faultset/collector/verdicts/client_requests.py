@@ -9,7 +9,7 @@ For each endpoint, three tests compare the healthy reference with the time after
 Holm's method limits the family-wise error rate of all tests to 0.01. Neighbouring requests are slow together, so
 p-values are small even without a fault; therefore the limits of the effects decide.
 
-A shared host slows all requests for some seconds now and then. Therefore latencies are also compared by blocks of five
+A shared host occasionally slows all requests for some seconds. Therefore latencies are also compared by blocks of five
 seconds: in the median block after the onset, the upper quartile of latencies must be three times as high as in the
 slower healthy blocks. `benchmarks/client_test_errors.py` measures how often this fires without a fault.
 
@@ -59,7 +59,7 @@ _BLOCK_NS = 5 * SECOND_NS
 _BLOCK_QUANTILE = 0.75
 _MEMORY_S = 2.0
 _STEP_S = 0.1
-_STRATA = 4
+_STRATUM_COUNT = 4
 _MIN_REQUESTS = 5
 
 
@@ -159,11 +159,11 @@ class TimedRequests:
         """Return the requests with a latency; for hanging requests, it is the waiting time until `end_ns`."""
         times = requests["scheduled"].astype("int64").to_numpy()
         latencies = requests["latency_ns"].to_numpy(dtype="float64", na_value=np.nan)
-        waited = (end_ns - times).astype("float64")
-        latencies = np.where(np.isnan(latencies) & (waited > UNFINISHED_AFTER_NS), waited, latencies)
+        waiting_ns = (end_ns - times).astype("float64")
+        latencies = np.where(np.isnan(latencies) & (waiting_ns > UNFINISHED_AFTER_NS), waiting_ns, latencies)
         loads = requests[LOAD].to_numpy() if LOAD in requests else np.zeros(len(requests))
-        timed = ~np.isnan(latencies)
-        return cls(times[timed], latencies[timed], loads[timed])
+        has_latency = ~np.isnan(latencies)
+        return cls(times[has_latency], latencies[has_latency], loads[has_latency])
 
     def __getitem__(self, index: np.ndarray) -> TimedRequests:
         return TimedRequests(self.times_ns[index], self.latencies_ns[index], self.loads[index])
@@ -194,27 +194,29 @@ def compare_latencies(before: TimedRequests, after: TimedRequests, windows: Comp
     """
     if min(len(before), len(after)) < _MIN_REQUESTS:
         return None
-    bounds = np.quantile(before.loads, np.linspace(0, 1, _STRATA + 1)[1:-1])
+    bounds = np.quantile(before.loads, np.linspace(0, 1, _STRATUM_COUNT + 1)[1:-1])
     stratum_before = np.searchsorted(bounds, before.loads, side="right")
     stratum_after = np.searchsorted(bounds, after.loads, side="right")
-    healthy_counts = np.bincount(stratum_before, minlength=_STRATA)
+    healthy_counts = np.bincount(stratum_before, minlength=_STRATUM_COUNT)
     comparable = (after.loads <= before.loads.max()) & (healthy_counts[stratum_after] >= _MIN_REQUESTS)
     after, stratum_after = after[comparable], stratum_after[comparable]
     if len(after) < _MIN_REQUESTS:
         return None
-    suspect_counts = np.bincount(stratum_after, minlength=_STRATA)
+    suspect_counts = np.bincount(stratum_after, minlength=_STRATUM_COUNT)
     weights = np.where(healthy_counts > 0, suspect_counts / np.maximum(healthy_counts, 1), 0.0)
     # relative to the usual latency at that load, so that blocks of higher load do not count as slower
-    usual = np.array(
+    usual_latencies = np.array(
         [
             np.quantile(before.latencies_ns[stratum_before == s], _BLOCK_QUANTILE) if n else 1.0
             for s, n in enumerate(healthy_counts)
         ]
     )
     blocks_before = _block_levels(
-        before, before.latencies_ns / usual[stratum_before], windows.start_ns, windows.reference_end_ns
+        before, before.latencies_ns / usual_latencies[stratum_before], windows.start_ns, windows.reference_end_ns
     )
-    blocks_after = _block_levels(after, after.latencies_ns / usual[stratum_after], windows.onset_ns, windows.end_ns)
+    blocks_after = _block_levels(
+        after, after.latencies_ns / usual_latencies[stratum_after], windows.onset_ns, windows.end_ns
+    )
     return LatencyShift(
         p95_before_ns=_weighted_quantile(before.latencies_ns, weights[stratum_before], LATENCY_QUANTILE),
         p95_after_ns=float(np.quantile(after.latencies_ns, LATENCY_QUANTILE)),
@@ -247,8 +249,8 @@ def _stratified_rank_test(
 
 def _weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
     order = np.argsort(values)
-    summed = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(summed, share * summed[-1])])
+    cumulative_weights = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(cumulative_weights, share * cumulative_weights[-1])])
 
 
 def sli_tests(
@@ -298,17 +300,17 @@ def _endpoint_tests(
             f"blocks {shift.block_ratio:.1f} times as slow",
             rise_ns=shift.rise_ns,
         )
-    settled = after[windows.end_ns - after["scheduled"].astype("int64") > UNFINISHED_AFTER_NS]
-    if len(settled) >= _MIN_REQUESTS:
-        share = float(np.isin(settled["outcome"].astype(str), ("ok", "http_error")).mean())
-        p = compute_binomial_cdf(round(share * len(settled)), len(settled), 0.9)
+    due_requests = after[windows.end_ns - after["scheduled"].astype("int64") > UNFINISHED_AFTER_NS]
+    if len(due_requests) >= _MIN_REQUESTS:
+        share = float(np.isin(due_requests["outcome"].astype(str), ("ok", "http_error")).mean())
+        p = compute_binomial_cdf(round(share * len(due_requests)), len(due_requests), 0.9)
         yield SliTest(
             endpoint=endpoint,
             test="completion",
             effect=share,
             p_value=p,
             fires=share < MIN_COMPLETION,
-            detail=f"{share:.0%} of {len(settled)} scheduled requests were answered",
+            detail=f"{share:.0%} of {len(due_requests)} scheduled requests were answered",
         )
 
 
@@ -328,8 +330,8 @@ def _error_test(endpoint: str, before: np.ndarray, after: np.ndarray) -> SliTest
 def _is_error(requests: pd.DataFrame, end_ns: int) -> np.ndarray:
     outcome = requests["outcome"].astype(str).to_numpy()
     scheduled = requests["scheduled"].astype("int64").to_numpy()
-    stale = (outcome == "unfinished") & (end_ns - scheduled > UNFINISHED_AFTER_NS)
-    return np.isin(outcome, ("http_error", "refused", "timeout")) | stale
+    is_stale = (outcome == "unfinished") & (end_ns - scheduled > UNFINISHED_AFTER_NS)
+    return np.isin(outcome, ("http_error", "refused", "timeout")) | is_stale
 
 
 def _apply_holm(p_values: list[float]) -> list[bool]:
@@ -343,14 +345,14 @@ def _apply_holm(p_values: list[float]) -> list[bool]:
 
 
 def as_seen_at(requests: pd.DataFrame, end_ns: int) -> pd.DataFrame:
-    """Return the requests scheduled before `end_ns`; requests answered later count as unfinished."""
-    seen = requests[requests["scheduled"].astype("int64") < end_ns].copy()
-    answered = seen["scheduled"].astype("int64") + seen["latency_ns"].fillna(np.iinfo("int64").max // 4)
-    late = (answered >= end_ns).to_numpy()
-    seen["outcome"] = seen["outcome"].astype(str).where(~late, "unfinished")
-    seen["latency_ns"] = seen["latency_ns"].astype("Int64").mask(late)
-    seen["status"] = seen["status"].astype("Int32").mask(late)
-    return seen
+    """Return the requests scheduled before `end_ns`; requests with a later response count as unfinished."""
+    visible = requests[requests["scheduled"].astype("int64") < end_ns].copy()
+    response_ns = visible["scheduled"].astype("int64") + visible["latency_ns"].fillna(np.iinfo("int64").max // 4)
+    is_late = (response_ns >= end_ns).to_numpy()
+    visible["outcome"] = visible["outcome"].astype(str).where(~is_late, "unfinished")
+    visible["latency_ns"] = visible["latency_ns"].astype("Int64").mask(is_late)
+    visible["status"] = visible["status"].astype("Int32").mask(is_late)
+    return visible
 
 
 def first_manifest_ns(
@@ -359,8 +361,8 @@ def first_manifest_ns(
     """Return the end of the first whole second after the onset at which a test fires; None if none does."""
     for now_ns in range(windows.onset_ns + SECOND_NS, windows.end_ns + SECOND_NS, SECOND_NS):
         now_ns = min(now_ns, windows.end_ns)
-        seen = as_seen_at(requests, now_ns)
-        tests = sli_tests(seen, replace(windows, end_ns=now_ns), min_rise_ns=min_rise_ns)
+        visible = as_seen_at(requests, now_ns)
+        tests = sli_tests(visible, replace(windows, end_ns=now_ns), min_rise_ns=min_rise_ns)
         if any(test.fires for test in tests):
             return now_ns
     return None
@@ -374,12 +376,12 @@ def earlier_changes(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> 
     requests
         The `requests` table; requests after the injection are ignored.
     """
-    seen = as_seen_at(requests, onset_ns)
+    visible = as_seen_at(requests, onset_ns)
     changes = []
     for share in SPLITS:
         split_ns = start_ns + int(share * (onset_ns - start_ns))
         windows = ComparisonWindows(start_ns=start_ns, reference_end_ns=split_ns, onset_ns=split_ns, end_ns=onset_ns)
-        changes += [test for test in sli_tests(seen, windows) if test.fires]
+        changes += [test for test in sli_tests(visible, windows) if test.fires]
     return changes
 
 
@@ -447,15 +449,15 @@ def client_impact(
     """
     requests = with_load(requests) if load_varies else requests
     has_messages = messages is not None and not messages.empty
-    tested = pd.concat([requests, messages], ignore_index=True) if has_messages else requests
+    all_requests = pd.concat([requests, messages], ignore_index=True) if has_messages else requests
     before = earlier_changes(requests, start_ns=windows.start_ns, onset_ns=windows.onset_ns)
     rise_ns = compute_min_rise_ns(before)
-    seen = as_seen_at(tested, windows.end_ns)
-    tests = sli_tests(seen, windows, min_rise_ns=rise_ns)
+    visible = as_seen_at(all_requests, windows.end_ns)
+    tests = sli_tests(visible, windows, min_rise_ns=rise_ns)
     is_manifest = any(test.fires for test in tests)
-    since_ns = first_manifest_ns(tested, windows, min_rise_ns=rise_ns) if is_manifest else None
-    is_doubtful = bool(before) and not is_manifest and any(test.fires for test in sli_tests(seen, windows))
-    return ClientImpact(tests, is_manifest, since_ns, before, is_doubtful)
+    manifest_ns = first_manifest_ns(all_requests, windows, min_rise_ns=rise_ns) if is_manifest else None
+    is_doubtful = bool(before) and not is_manifest and any(test.fires for test in sli_tests(visible, windows))
+    return ClientImpact(tests, is_manifest, manifest_ns, before, is_doubtful)
 
 
 def sli_evidence(impact: ClientImpact) -> list[dict[str, Any]]:

@@ -80,7 +80,7 @@ class PlannedRecording:
         return {service for service, at_ns in self.pod_replacements if windows.start_ns <= at_ns < windows.end_ns}
 
     def read_wide(self, windows: ComparisonWindows) -> pd.DataFrame:
-        """Return the metrics of windows as a wide frame; as in an episode, it uses no earlier samples."""
+        """Return the metrics of windows as a wide frame; as in an episode, earlier samples are not used."""
         view, bounds = self.recording.view, (windows.start_ns, windows.end_ns)
         samples = view.table("metrics", *bounds)
         wide = wide_frame(samples, *bounds, view.context.sampling_step_s, catalogue=view.catalogue)
@@ -100,8 +100,8 @@ class PlannedRecording:
 
 def _score_services(wide: pd.DataFrame, windows: ComparisonWindows) -> list[LatentScore]:
     """Return a score for each service, which grows with the change of its telemetry at the onset."""
-    inside = wide[wide.index < pd.Timestamp(windows.end_ns, tz="UTC")]
-    return service_scores(inside, reference_end_ns=windows.reference_end_ns, onset_ns=windows.onset_ns)
+    samples = wide[wide.index < pd.Timestamp(windows.end_ns, tz="UTC")]
+    return service_scores(samples, reference_end_ns=windows.reference_end_ns, onset_ns=windows.onset_ns)
 
 
 def find_planned_recordings(recordings: Iterable[Recording[Dataset]]) -> Iterator[PlannedRecording]:
@@ -143,11 +143,11 @@ class IncidentCalibration:
         self._windows = self._alarms = 0
         self._scores: defaultdict[int, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._onsets: defaultdict[int, int] = defaultdict(int)
-        turns = cycle(self._lengths_ns)
+        next_lengths = cycle(self._lengths_ns)
         for planned in group:
             for onset_ns, last_ns in planned.healthy_onsets():
                 if onset_ns + min(self._lengths_ns) <= last_ns:
-                    self._test(planned, onset_ns, last_ns - onset_ns, next(turns))
+                    self._test(planned, onset_ns, last_ns - onset_ns, next(next_lengths))
             report()
 
     def _test(self, planned: PlannedRecording, onset_ns: int, room_ns: int, length_ns: int) -> None:
@@ -166,8 +166,8 @@ class IncidentCalibration:
         wide = planned.read_wide(planned.windows_around(onset_ns, lengths_ns[-1]))
         for length_ns in lengths_ns:
             windows = planned.windows_around(onset_ns, length_ns)
-            replaced = planned.list_replaced_services(windows)
-            values = [score.score for score in _score_services(wide, windows) if score.service not in replaced]
+            replaced_services = planned.list_replaced_services(windows)
+            values = [score.score for score in _score_services(wide, windows) if score.service not in replaced_services]
             self._scores[length_ns][planned.recording.id] += values
             self._onsets[length_ns] += 1
 
@@ -190,7 +190,7 @@ class IncidentCalibration:
     def false_alarms(self) -> FalseAlarms:
         """Return how often the tests fire, with the limit for the median window length."""
         plan, length_ns = self._group[0].plan, median_low(self._lengths_ns)
-        above, tested = cross_validate_limit(self._scores[length_ns], minimum=MIN_FOR_QUANTILE)
+        above_count, tested_count = cross_validate_limit(self._scores[length_ns], minimum=MIN_FOR_QUANTILE)
         return FalseAlarms(
             app=plan.app,
             platform=plan.platform,
@@ -202,9 +202,9 @@ class IncidentCalibration:
             client_interval=compute_binomial_interval(self._alarms, self._windows) if self._windows else None,
             service_windows=len(self.scores(length_ns)),
             limit=self.limit(length_ns),
-            tested=tested,
-            latent_alarms=above,
-            latent_interval=compute_binomial_interval(above, tested) if tested else None,
+            tested=tested_count,
+            latent_alarms=above_count,
+            latent_interval=compute_binomial_interval(above_count, tested_count) if tested_count else None,
         )
 
 
@@ -214,7 +214,7 @@ def judge_incident(
     """Judge an incident by the latent test if its verdict is unknown; return it with the new rows of evidence.
 
     The rows replace earlier rows of the same check. If the test does not apply, they give the reason, and the verdict
-    stays unknown.
+    remains unknown.
     """
     windows = _find_windows(planned, incident)
     if incident.verdict != "unknown" or windows is None:

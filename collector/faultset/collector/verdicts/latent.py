@@ -1,6 +1,6 @@
 """Decide whether the target's telemetry changed although no client noticed the fault.
 
-The score of a service is the largest robust |z| that one of its series keeps for three samples in a row after the
+The score of a service is the largest robust |z| that one of its series holds for three samples in a row after the
 onset, relative to median and MAD of the healthy reference. A steady series that ends gets the largest score; a series
 with gaps, such as the latency of a rarely called operation, does not. Metrics of containers are read at irregular
 times, so a single step without a value does not count as a gap. The threshold, which 1 % of the windows without a
@@ -45,7 +45,7 @@ def rolled_out_services(evidence: pd.DataFrame) -> dict[str, int]:
 
 RUN = 3
 CAP = 1000.0
-_STEADY = 0.98
+_MIN_STEADY_SHARE = 0.98
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +71,13 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
     reference, after = values[index < reference_end_ns], values[index >= onset_ns]
     if len(reference) == 0 or len(after) < RUN:
         return []
-    present = np.isfinite(reference).mean(axis=0) >= 0.5
+    has_values = np.isfinite(reference).mean(axis=0) >= 0.5
     median, mad, spread = np.full((3, reference.shape[1]), np.nan)
-    considered = reference[:, present]
+    considered_values = reference[:, has_values]
     with np.errstate(all="ignore"):
-        median[present] = np.nanmedian(considered, axis=0)
-        mad[present] = np.nanmedian(np.abs(considered - median[present]), axis=0)
-        spread[present] = np.nanstd(considered, axis=0)
+        median[has_values] = np.nanmedian(considered_values, axis=0)
+        mad[has_values] = np.nanmedian(np.abs(considered_values - median[has_values]), axis=0)
+        spread[has_values] = np.nanstd(considered_values, axis=0)
     # metrics of containers are read at irregular times, but independently of requests
     is_read = np.array([str(metric).startswith("container_") for _, metric in wide.columns], dtype=bool)
     scale = np.maximum.reduce([1.4826 * mad, 0.5 * spread, 0.02 * np.abs(median), np.full_like(mad, 1e-6)])
@@ -86,7 +86,7 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
     z = np.minimum(np.where(has_vanished, CAP, np.where(np.isnan(z), 0.0, z)), CAP)
     lasting = np.minimum.reduce([z[i : len(z) - RUN + 1 + i] for i in range(RUN)])
     has_ended = is_read & ~_has_gap(reference, 2) & _has_gap(after, RUN)
-    best = np.where(has_ended, CAP, np.where(present, lasting.max(axis=0), 0.0))
+    best = np.where(has_ended, CAP, np.where(has_values, lasting.max(axis=0), 0.0))
     scores: dict[str, LatentScore] = {}
     for (service, metric), score in zip(wide.columns, best, strict=True):
         largest = scores.get(service)
@@ -97,7 +97,7 @@ def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) 
 
 def _is_steady(reference: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     """Return which columns have a value in almost every step."""
-    return np.asarray(np.isfinite(reference).mean(axis=0) >= _STEADY, dtype=np.bool_)
+    return np.asarray(np.isfinite(reference).mean(axis=0) >= _MIN_STEADY_SHARE, dtype=np.bool_)
 
 
 def _has_gap(values: npt.NDArray[np.float64], steps: int) -> npt.NDArray[np.bool_]:
@@ -166,13 +166,13 @@ class Calibration:
 
 def cross_validate_limit(scores: Mapping[str, Sequence[float]], *, minimum: int = MIN_WINDOWS) -> tuple[int, int]:
     """Return the number of scores above the limit of all other episodes or recordings, and the number tested."""
-    exceeding = tested = 0
+    exceeding_count = tested_count = 0
     for name, values in scores.items():
         limit = compute_limit([score for other in scores if other != name for score in scores[other]], minimum=minimum)
         if limit is not None:
-            exceeding += sum(score > limit for score in values)
-            tested += len(values)
-    return exceeding, tested
+            exceeding_count += sum(score > limit for score in values)
+            tested_count += len(values)
+    return exceeding_count, tested_count
 
 
 def compute_limit(scores: Sequence[float], *, minimum: int = MIN_WINDOWS) -> float | None:
@@ -185,16 +185,16 @@ def compute_limit(scores: Sequence[float], *, minimum: int = MIN_WINDOWS) -> flo
 def measure_calibrations(datasets: Iterable[Dataset]) -> list[Calibration]:
     """Score the services of all plain episodes at the onset that their plans drew.
 
-    Disturbed and sham episodes do not count, because the telemetry of their services changes. Episodes in which the
-    SLI test fired do not count, because their host was too busy, and neither do services that got a new build. An
+    Disturbed and sham episodes are not used, because the telemetry of their services changes. Episodes in which the
+    SLI test fired are not used, because their host was too busy, and neither are services that got a new build. An
     episode in two datasets counts once.
     """
-    scored: dict[tuple[str, str, float, str], dict[str, list[Window]]] = defaultdict(dict)
+    windows_by_setting: dict[tuple[str, str, float, str], dict[str, list[Window]]] = defaultdict(dict)
     for dataset in datasets:
         for episode in dataset.episodes:
             evidence = read_evidence(dataset.path(episode))
-            noticed = evidence.loc[evidence["check"] == "sli", "passed"].any()
-            if dataset.label(episode).no_fault_kind != "plain" or noticed:
+            is_noticed = evidence.loc[evidence["check"] == "sli", "passed"].any()
+            if dataset.label(episode).no_fault_kind != "plain" or is_noticed:
                 continue
             plan = find_plan(read_journal(dataset.path(episode)))
             if plan is None:
@@ -204,7 +204,7 @@ def measure_calibrations(datasets: Iterable[Dataset]) -> list[Calibration]:
             rolled_out = rolled_out_services(evidence)
             onset_ns = view.window[0] + int(random_draws(plan).onset_s * 1e9)
             scores = service_scores(view.wide(plan.step_s), reference_end_ns=view.reference[1], onset_ns=onset_ns)
-            scored[plan.app, plan.platform, plan.step_s, plan.traffic.name][episode] = [
+            windows_by_setting[plan.app, plan.platform, plan.step_s, plan.traffic.name][episode] = [
                 Window(episode=episode, service=score.service, series=score.series, score=round(score.score, 2))
                 for score in scores
                 if score.service not in rolled_out
@@ -221,7 +221,7 @@ def measure_calibrations(datasets: Iterable[Dataset]) -> list[Calibration]:
                 )
             ),
         )
-        for (app, platform, step_s, load), episodes in sorted(scored.items())
+        for (app, platform, step_s, load), episodes in sorted(windows_by_setting.items())
     ]
 
 

@@ -50,9 +50,9 @@ def judge_again(
 
     - An episode that was not manifest becomes manifest if spans of a queue show unprocessed messages.
     - Otherwise, an `unknown` episode becomes latent if a target's score exceeds the limit for its application,
-      platform, step and load, and silent if not. Without a limit, it stays unknown.
-    - An `unknown` incident of a recording becomes latent or silent by the healthy windows of the recordings with equal
-      settings; see `incident_verdicts`. Only rows of incidents and evidence change.
+      platform, step and load, and silent if not. Without a limit, it remains unknown.
+    - An `unknown` incident of a recording becomes latent or silent by the healthy windows of the recordings with the
+      same settings; see `incident_verdicts`. Only rows of incidents and evidence change.
     - Episodes get the accepted names of root causes that this release defines.
 
     Parameters
@@ -78,8 +78,8 @@ def judge_again(
     out = Path(out)
     with translate_disk_full(out.parent), translate_write_errors(out), new_folder(out, "judging") as folder:
         steps = StepCounter(len(dataset.episodes) + 2 * len(dataset.recording_files), progress)
-        judged = _judge_episodes(dataset, folder, calibrations, steps)
-        source = {"version": dataset.version, "created": dataset.created, "judged": judged}
+        judged_count = _judge_episodes(dataset, folder, calibrations, steps)
+        source = {"version": dataset.version, "created": dataset.created, "judged": judged_count}
         source |= _judge_recordings(dataset, folder, steps) if dataset.recording_files else {}
         create_version(
             folder,
@@ -110,14 +110,14 @@ def _judge_recordings(dataset: Dataset, folder: Path, steps: StepCounter) -> dic
         copy_unit(dataset, f"{RECORDINGS}/{recording}", folder)
         steps.add()
     alarms: list[dict[str, Any]] = []
-    judged = 0
+    judged_count = 0
     groups = group_by_settings(find_planned_recordings(dataset.recordings()))
     for group in groups:
         calibration = IncidentCalibration(group, steps.add)
         alarms.append(asdict(calibration.false_alarms()))
-        judged += sum(_write_verdicts(planned, calibration, folder) for planned in group)
+        judged_count += sum(_write_verdicts(planned, calibration, folder) for planned in group)
     steps.finish()
-    return {"incidents_judged": judged, FALSE_ALARMS: alarms}
+    return {"incidents_judged": judged_count, FALSE_ALARMS: alarms}
 
 
 def _write_verdicts(planned: PlannedRecording, calibration: IncidentCalibration, folder: Path) -> int:
@@ -125,18 +125,20 @@ def _write_verdicts(planned: PlannedRecording, calibration: IncidentCalibration,
     recording, copy = planned.recording, folder / RECORDINGS / planned.recording.id
     judgements = [judge_incident(planned, incident, calibration) for incident in recording.truth.incidents]
     rows = {incident.incident: evidence for incident, evidence in judgements if evidence}
-    judged = {incident.incident: incident.as_row() for incident, _ in judgements if incident.incident in rows}
+    judged_rows = {incident.incident: incident.as_row() for incident, _ in judgements if incident.incident in rows}
     truths = {chunk: chunk_truth(recording.path, chunk) for chunk in recording.view.chunks}
-    last = {row["incident"]: chunk for chunk, truth in truths.items() for row in truth["incidents"]}
+    last_chunks = {row["incident"]: chunk for chunk, truth in truths.items() for row in truth["incidents"]}
     for chunk, truth in truths.items():
-        due = [name for name in rows if last[name] == chunk]
-        incidents = [judged[name] if (name := row["incident"]) in due else row for row in truth["incidents"]]
+        incident_names = [name for name in rows if last_chunks[name] == chunk]
+        incidents = [
+            judged_rows[name] if (name := row["incident"]) in incident_names else row for row in truth["incidents"]
+        ]
         evidence = [row for row in truth["evidence"] if row["check"] != LATENT or row["incident"] not in rows]
-        evidence += [row for name in due for row in rows[name]]
+        evidence += [row for name in incident_names for row in rows[name]]
         for table, changed in (("incidents", incidents), ("evidence", evidence)):
             if changed != truth[table]:
                 replace_truth(copy, chunk, table, changed)
-    return sum(incident["verdict"] != UNKNOWN for incident in judged.values())
+    return sum(incident["verdict"] != UNKNOWN for incident in judged_rows.values())
 
 
 def judge_later(episode: Episode, calibrations: Iterable[Calibration]) -> tuple[Label, pd.DataFrame]:

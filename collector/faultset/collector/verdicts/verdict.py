@@ -76,15 +76,15 @@ def find_deliveries(spans: pd.DataFrame, *, healthy_until_ns: int) -> pd.DataFra
 def _list_expected_deliveries(spans: pd.DataFrame) -> pd.DataFrame:
     """Return every message with each service that consumes its destination, and when that service processed it."""
     kind = spans["kind"].astype(str)
-    published, consumed = spans[kind == "producer"], spans[kind == "consumer"]
+    producer_spans, consumer_spans = spans[kind == "producer"], spans[kind == "consumer"]
     messages = pd.DataFrame(
         {
-            "message": published["span_id"].astype(str).to_numpy(),
-            "scheduled": published["time"].astype("int64").to_numpy(),
-            "destination": _list_destinations(published),
+            "message": producer_spans["span_id"].astype(str).to_numpy(),
+            "scheduled": producer_spans["time"].astype("int64").to_numpy(),
+            "destination": _list_destinations(producer_spans),
         }
     )
-    pairs = pd.DataFrame(list(_list_consumptions(consumed)), columns=["message", "service", "end", "failed"])
+    pairs = pd.DataFrame(list(_list_consumptions(consumer_spans)), columns=["message", "service", "end", "failed"])
     pairs = pairs.sort_values(["failed", "end"]).drop_duplicates(["message", "service"])
     consumers = pairs.merge(messages, on="message")[["destination", "service"]].drop_duplicates()
     expected = messages.merge(consumers, on="destination").merge(pairs, on=["message", "service"], how="left")
@@ -135,7 +135,7 @@ LATENT = "latent"
 """Check of evidence rows of the latent test."""
 UNCALIBRATED = "not calibrated for this application, platform, step and load"
 """Reason in the evidence of a latent test that has no limit."""
-_REPLACED = "not applied, because a harmless change replaced pods after the onset"
+_REPLACED_REASON = "not applied, because a harmless change replaced pods after the onset"
 """Reason in the evidence of a latent test whose target got new pods."""
 
 
@@ -211,7 +211,7 @@ def judge_episode(
         messages=find_deliveries(message_spans, healthy_until_ns=windows.reference_end_ns),
         targets=faulty or [name for name in view.context.services if name not in rolled_out],
         limit=None if is_replaced else limit,
-        missing_limit=_REPLACED if is_replaced else UNCALIBRATED,
+        missing_limit=_REPLACED_REASON if is_replaced else UNCALIBRATED,
         load_varies=not plan.traffic.pattern.is_constant,
     )
     return replace(
@@ -258,9 +258,9 @@ def judge(
     rule = missing_limit if limit is None else f"limit {limit:.1f}"
     rows += [latent_evidence(score, limit, rule) for score in target_scores]
     target_changed = limit is not None and any(score.score > limit for score in target_scores)
-    otherwise = "latent" if target_changed else "unknown" if limit is None else "silent"
+    other_verdict = "latent" if target_changed else "unknown" if limit is None else "silent"
     return Judgement(
-        verdict="manifest" if impact.is_manifest else otherwise,
+        verdict="manifest" if impact.is_manifest else other_verdict,
         first_manifest_ns=impact.first_manifest_ns,
         evidence=tuple(rows),
         impact=impact,
@@ -277,7 +277,7 @@ def select_scores(services: Sequence[str], scores: Iterable[LatentScore]) -> lis
 def latent_evidence(
     score: LatentScore, limit: float | None, rule: str, *, p_value: float | None = None
 ) -> dict[str, Any]:
-    """Return the row of evidence of the latent test of a service.
+    """Return the evidence row of a service's latent test.
 
     Parameters
     ----------

@@ -142,7 +142,7 @@ def test_what_all_nodes_can_do_is_what_the_weakest_can() -> None:
     assert intersect_capabilities([able, able]) == NodeCapabilities(loss=True, partition=True, delay=True, kill=True)
     found = intersect_capabilities([able, weak])
     assert (found.loss, found.delay, found.reason) == (True, False, "delay: the kernel does not support netem")
-    assert intersect_capabilities([]).reasons["loss"] == "no node agent runs"
+    assert intersect_capabilities([]).reasons["loss"] == "no node agent is running"
 
 
 def test_agents_run_everywhere_and_know_their_namespace() -> None:

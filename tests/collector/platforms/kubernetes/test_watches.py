@@ -23,7 +23,7 @@ class FakeObjects:
     def __init__(self, lists: list[list[dict[str, Any]]], watches: list[Any]):
         self.lists, self.watches, self.namespace = lists, watches, "hotel-1"
 
-    def list_at(self, kind: str) -> tuple[list[dict[str, Any]], str]:
+    def list_with_version(self, kind: str) -> tuple[list[dict[str, Any]], str]:
         return (self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]), "7"
 
     def watch(self, kind: str, version: str) -> Iterator[bytes]:

@@ -83,7 +83,7 @@ def test_an_event_is_recorded_about_its_object(api, bench):
 
 
 def test_another_namespace_and_half_an_object_are_refused(bench):
-    answer = ObjectApi(bench.store, bench.cluster.events).answer
+    answer = ObjectApi(bench.store, bench.cluster.events).respond
     assert answer("GET", "/api/v1/namespaces/other/services/pd")[0] == 403
     assert answer("POST", "/api/v1/namespaces/shop/services", {"kind": "Service"})[0] == 400
     assert answer("DELETE", "/api/v1/namespaces/shop/services")[0] == 405

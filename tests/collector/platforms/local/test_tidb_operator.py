@@ -30,7 +30,7 @@ class Direct(ClusterApi):
     def _request(self, method: str, resource: Any, name: str = "", *, query: str = "", body: Any = None) -> Any:
         root = f"/apis/{resource.api_version}" if "/" in resource.api_version else f"/api/{resource.api_version}"
         path = f"{root}/namespaces/shop/{resource.plural}{'/' if name else ''}{name}{query}"
-        status, content = self._api.answer(method, path, json.loads(json.dumps(body)) if body is not None else None)
+        status, content = self._api.respond(method, path, json.loads(json.dumps(body)) if body is not None else None)
         if status >= 400:
             raise ApiRefusal(status, content["message"])
         return content

@@ -37,7 +37,7 @@ def test_the_server_keeps_no_right_that_root_in_a_container_does_not_have(
 ) -> None:
     status = tmp_path / "status"
     status.write_text(f"Name:\tpython\nCapBnd:\t{bounds}\nCapAmb:\t0000000000000000\n")
-    monkeypatch.setattr(users, "_STATUS", status)
+    monkeypatch.setattr(users, "_STATUS_FILE", status)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     argv = argv_as_user(["/usr/bin/server"], "nobody")

@@ -19,7 +19,7 @@ from faultset.collector.runtime.steps import Step
 
 _CONNECT_RETRIES, _RETRY_PAUSE_S = 30, 0.05
 _BUSY_THREADS, _BUSY_S = 4, 1.0
-_GARBAGE, _COLLECTIONS = 300_000, 10
+_GARBAGE_OBJECTS, _COLLECTIONS = 300_000, 10
 _MAX_RECOMMENDATIONS = 5
 
 
@@ -140,10 +140,10 @@ class Advertise(Step):
         def handle(request: RequestContext) -> None:
             categories = set(categories_of(request.values) or ())
             matching = [product for product in ADVERTISED if categories & set(product["categories"])]
-            chosen = matching or random.sample(ADVERTISED, 2)
+            advertised = matching or random.sample(ADVERTISED, 2)
             request.values[self.save] = [
                 {"redirect_url": f"/product/{product['id']}", "text": f"{product['name']} for sale."}
-                for product in chosen
+                for product in advertised
             ]
 
         return handle
@@ -176,10 +176,10 @@ class Recommend(Step):
                     cached.extend(product["id"] for product in products_of(values) or ())
                     # new string objects, as in each response of the catalogue
                     cached.extend("".join((product, " "))[:-1] for product in cached[: len(cached) // 4])
-                offered = set(cached) or {product["id"] for product in products_of(values) or ()}
+                product_ids = set(cached) or {product["id"] for product in products_of(values) or ()}
             else:
-                offered = {product["id"] for product in products_of(values) or ()}
-            candidates = sorted(offered - excluded)
+                product_ids = {product["id"] for product in products_of(values) or ()}
+            candidates = sorted(product_ids - excluded)
             values[self.save] = random.sample(candidates, min(_MAX_RECOMMENDATIONS, len(candidates)))
 
         return handle
@@ -218,7 +218,7 @@ class CollectGarbage(Step):
         """Return a function that collects garbage."""
 
         def handle(request: RequestContext) -> None:
-            garbage: list[list[int]] = [[number] for number in range(_GARBAGE)]
+            garbage: list[list[int]] = [[number] for number in range(_GARBAGE_OBJECTS)]
             for _ in range(_COLLECTIONS):
                 gc.collect()
             garbage.clear()

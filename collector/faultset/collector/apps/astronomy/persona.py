@@ -66,18 +66,18 @@ def _logrus(time_s: float, level: Level, service: str, source: str, text: str, i
 
 
 def _pino(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    about = {"pid": os.getpid(), "hostname": os.environ.get("POD_NAME", service), "service.name": service}
-    return json.dumps({"level": _PINO[level], "time": int(time_s * 1000), **about, **ids, "msg": text})
+    fields = {"pid": os.getpid(), "hostname": os.environ.get("POD_NAME", service), "service.name": service}
+    return json.dumps({"level": _PINO[level], "time": int(time_s * 1000), **fields, **ids, "msg": text})
 
 
 def _zap(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    about = {"level": _WORDS[level].lower(), "ts": timestamp(time_s), "caller": source}
-    return json.dumps({**about, "msg": text, "component": service, **ids})
+    fields = {"level": _WORDS[level].lower(), "ts": timestamp(time_s), "caller": source}
+    return json.dumps({**fields, "msg": text, "component": service, **ids})
 
 
 def _tracing(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    about = {"timestamp": timestamp(time_s), "level": _WORDS[level]}
-    return json.dumps({**about, "fields": {"message": text}, "target": f"{service}::{source}", **ids})
+    fields = {"timestamp": timestamp(time_s), "level": _WORDS[level]}
+    return json.dumps({**fields, "fields": {"message": text}, "target": f"{service}::{source}", **ids})
 
 
 def _log4j(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:

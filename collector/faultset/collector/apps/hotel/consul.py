@@ -20,12 +20,12 @@ START_TIMEOUT_S = 10.0
 _REDIAL_S, _DRAIN_S = 0.1, 3.0
 _DIAL_TIMEOUT_S = 5.0
 _READ_TIMEOUT_S = 15.0
-_JSON = "application/json; charset=utf-8"
-_PATH = "/v1/agent/service/register"
+_JSON_TYPE = "application/json; charset=utf-8"
+_REGISTER_PATH = "/v1/agent/service/register"
 
 
 async def register(registration: Registration, texts: ErrorTexts) -> None:
-    """Register a service; raise RegistrationError if Consul does not answer in time."""
+    """Register a service; raise RegistrationError if Consul does not respond in time."""
     service, registry = registration.service, registration.app.registry
     assert registry is not None
     port = registration.app.services[registry].port
@@ -42,14 +42,14 @@ async def register(registration: Registration, texts: ErrorTexts) -> None:
         if reason is None:
             return
         if time.monotonic() > deadline:
-            raise RegistrationError(f'Put "http://{registry}:{port}{_PATH}": {reason}')
+            raise RegistrationError(f'Put "http://{registry}:{port}{_REGISTER_PATH}": {reason}')
         await asyncio.sleep(_REDIAL_S)
 
 
 async def _put(host: str, port: int, body: bytes, registration: Registration, texts: ErrorTexts) -> str | None:
     names = registration.names
     client = HttpClient(local=registration.local_address, names=names, dial_timeout_s=_DIAL_TIMEOUT_S)
-    head = f"PUT {_PATH} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    head = f"PUT {_REGISTER_PATH} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     try:
         async with asyncio.timeout(_READ_TIMEOUT_S):
             response = await client.request(host, port, head, body)
@@ -73,18 +73,18 @@ async def serve(*, host: str, port: int, stop: asyncio.Event) -> None:
 
     async def handle(request: HttpRequest) -> Response:
         path = request.path
-        if request.method == "PUT" and path == _PATH:
+        if request.method == "PUT" and path == _REGISTER_PATH:
             entry = json.loads(request.body)
             services[entry["ID"]] = entry
             log(f"agent: Synced service: service={entry['ID']}")
             return Response(200)
-        responses = {
+        documents = {
             "/v1/agent/services": services,
             "/v1/catalog/services": {name: [] for name in sorted({entry["Name"] for entry in services.values()})},
             "/v1/status/leader": f"{host}:8300",
         }
-        if path in responses:
-            return Response(200, json.dumps(responses[path]).encode(), _JSON)
+        if path in documents:
+            return Response(200, json.dumps(documents[path]).encode(), _JSON_TYPE)
         return Response(404, f"Invalid URL path: {path}".encode())
 
     log("agent: Starting agent")

@@ -58,7 +58,7 @@ _LINES: dict[Event, tuple[Line, ...]] = {
     "registered": (Line("info", "registry/registry.go:99", "Successfully registered in consul"),),
 }
 
-_DUMP = """\
+_PANIC_LOG = """\
 panic: {message}
 
 goroutine {goroutine} [running]:
@@ -94,7 +94,7 @@ class HotelPersona(GoErrorTexts, Persona):
 
     def format_crash(self, location: str, message: str) -> str:
         """Return the dump of a panic."""
-        return _DUMP.format(message=message, goroutine=os.getpid() % 400 + 18, size=len(message), file=location)
+        return _PANIC_LOG.format(message=message, goroutine=os.getpid() % 400 + 18, size=len(message), file=location)
 
     def format_list(self, values: Iterable[str]) -> str:
         """Return a list as Go prints it."""

@@ -59,17 +59,23 @@ class Availability(Step):
         async def handle(request: RequestContext) -> None:
             keys = [str(key) for key in keys_of(request.values) or ()]
             first, last = str(first_of(request.values)), str(last_of(request.values))
-            free: list[str] = []
+            free_keys: list[str] = []
             if keys:
                 capacity = await lookup.read_capacities(request, keys, (first, last))
                 days = nights(first, last)
-                rooms = {f"{key}_{night}_{after}": (key, night, after) for key in keys for night, after in days}
-                booked = await lookup.count_bookings(request, rooms) if rooms else {}
+                rooms = {
+                    f"{key}_{night}_{next_day}": (key, night, next_day) for key in keys for night, next_day in days
+                }
+                reserved_counts = await lookup.count_bookings(request, rooms) if rooms else {}
                 count = int(count_of(request.values) or 1)
-                full = {rooms[name][0] for name, taken in booked.items() if taken + count > capacity[rooms[name][0]]}
-                free = [key for key in keys if key not in full]
-                request.notes[_BOOKED] = booked
-            request.values[self.save] = free
+                full = {
+                    rooms[name][0]
+                    for name, reserved in reserved_counts.items()
+                    if reserved + count > capacity[rooms[name][0]]
+                }
+                free_keys = [key for key in keys if key not in full]
+                request.notes[_BOOKED] = reserved_counts
+            request.values[self.save] = free_keys
 
         return handle
 
@@ -126,8 +132,8 @@ class _Lookup:
             with self._service.store_span(request, self._step.cache, span):
                 return await self._cache.get_many(keys)
         except StoreError as error:
-            listed = self._service.persona.format_list(keys)
-            self._service.log.panic(self._location, text.format(keys=listed, error=error))
+            key_list = self._service.persona.format_list(keys)
+            self._service.log.panic(self._location, text.format(keys=key_list, error=error))
 
     def _panic(self, key: str, stay: tuple[str, str], error: StoreError) -> NoReturn:
         text = self._step.store_error.format(key=key, first=stay[0], last=stay[1], error=error)
@@ -165,7 +171,7 @@ class Insert(Step):
             keys = key_of(values)
             key = str(keys[0] if isinstance(keys, list) else keys)
             count = int(count_of(values) or 1)
-            booked = request.notes.get(_BOOKED, {})
+            reserved_counts = request.notes.get(_BOOKED, {})
             for first, last in nights(str(first_of(values)), str(last_of(values))):
                 name = f"{key}_{first}_{last}"
                 document = json.dumps({**document_of(values), "night": name, "number": count})
@@ -173,6 +179,6 @@ class Insert(Step):
                     await store.append(self.collection, name, document)
                 except StoreError as error:
                     service.log.panic(location, self.store_error.format(key=key, error=error))
-                cache.set_later(name, str(booked.get(name, 0) + count))
+                cache.set_later(name, str(reserved_counts.get(name, 0) + count))
 
         return handle

@@ -32,7 +32,7 @@ class Nearby(Step):
 
         def handle(request: RequestContext) -> None:
             index = service.indexes[self.index]
-            hotels = _by_distance(index, float(lat(request.values)), float(lon(request.values)))
+            hotels = _sort_by_distance(index, float(lat(request.values)), float(lon(request.values)))
             request.values[self.save] = [key for distance, key in hotels[: self.limit] if distance <= self.radius_km]
 
         return handle
@@ -78,11 +78,11 @@ class PickBest(Step):
             elif index:
                 if criterion.nearest_to is not None:
                     lat, lon = points[name]
-                    ranked = _by_distance(index, float(lat(request.values)), float(lon(request.values)))
+                    ranked = _sort_by_distance(index, float(lat(request.values)), float(lon(request.values)))
                 else:
                     largest = criterion.largest
-                    which, sign = (largest, -1.0) if largest is not None else (str(criterion.smallest), 1.0)
-                    ranked = sorted((sign * item[which], key) for key, item in index.items())
+                    field, sign = (largest, -1.0) if largest is not None else (str(criterion.smallest), 1.0)
+                    ranked = sorted((sign * item[field], key) for key, item in index.items())
                 keys = [key for value, key in ranked if value == ranked[0][0]][: self.limit]
             request.values[self.save] = list(keys)
 
@@ -116,5 +116,5 @@ def _distance_km(lat1: float, lon1: float, lat2: float, lon2: float) -> float:
     return 2 * _EARTH_RADIUS_KM * math.asin(math.sqrt(half))
 
 
-def _by_distance(index: DocumentIndex, lat: float, lon: float) -> list[tuple[float, str]]:
+def _sort_by_distance(index: DocumentIndex, lat: float, lon: float) -> list[tuple[float, str]]:
     return sorted((_distance_km(lat, lon, item["lat"], item["lon"]), key) for key, item in index.items())

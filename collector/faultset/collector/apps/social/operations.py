@@ -10,8 +10,8 @@ from faultset.collector.runtime.context import RequestContext, ServiceContext, S
 from faultset.collector.runtime.expressions import getter
 from faultset.collector.runtime.steps import Step
 
-_HOST = "http://short-url/"
-_LETTERS = string.ascii_letters + string.digits
+_SHORT_URL_PREFIX = "http://short-url/"
+_ID_CHARACTERS = string.ascii_letters + string.digits
 
 
 class ShortenUrls(Step):
@@ -27,7 +27,10 @@ class ShortenUrls(Step):
 
         def handle(request: RequestContext) -> None:
             request.values[self.save] = [
-                {"shortened_url": _HOST + "".join(random.choices(_LETTERS, k=10)), "expanded_url": url}
+                {
+                    "shortened_url": _SHORT_URL_PREFIX + "".join(random.choices(_ID_CHARACTERS, k=10)),
+                    "expanded_url": url,
+                }
                 for url in urls_of(request.values) or ()
             ]
 

@@ -22,7 +22,7 @@ _THRIFT = "thrift"
 _POOL_AGE_S = 10.0
 """Age at which the pools of Thrift clients (`keepalive_ms`) and of the Lua scripts close a connection."""
 
-_POOLS = {
+_POOL_NAMES = {
     "post-storage-service": "post-storage-client",
     "user-timeline-service": "user-timeline-client",
     "url-shorten-service": "url-shorten-service",
@@ -69,7 +69,7 @@ class SocialPersona(Persona):
         if _is_nginx(location):
             return ()
         reason = self.connection_failed(dialled.error, "")
-        pool = _POOLS.get(dialled.service, f"{dialled.service}-client")
+        pool = _POOL_NAMES.get(dialled.service, f"{dialled.service}-client")
         return (
             Line(
                 "error", _THRIFT, f"TSocket::open() connect() <Host: {dialled.service} Port: {dialled.port}>: {reason}"

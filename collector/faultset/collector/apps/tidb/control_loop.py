@@ -26,7 +26,7 @@ Log = Callable[[str, str, str], None]
 
 
 class ControlLoop:
-    """Run the steps of a reconciler; wait longer after each failure until the TidbCluster changes.
+    """Runs the steps of a reconciler; waits longer after each failure until the TidbCluster changes.
 
     Parameters
     ----------
@@ -74,17 +74,17 @@ class ControlLoop:
             )
         if self._clock() >= self._due_s:
             self._step(cluster)
-        behind = self._reconciler.report(cluster, self._failure)
-        if not behind and self._failure is None:
+        lagging = self._reconciler.report(cluster, self._failure)
+        if not lagging and self._failure is None:
             self._log_once("I", "tidb_cluster_status_manager.go:93", "all components are in phase Normal")
 
     def _step(self, cluster: dict[str, object]) -> None:
         try:
             self._reconciler.step(cluster)
             self._failure = None
-        except NotReady as waiting:
+        except NotReady as reason:
             self._failure = None
-            self._log_once("I", "tidb_cluster_controller.go:126", f"TidbCluster: {waiting}, requeuing")
+            self._log_once("I", "tidb_cluster_controller.go:126", f"TidbCluster: {reason}, requeuing")
         except SyncFailure as failure:
             self._failure = failure
             self._errors[failure.component] += 1
@@ -109,15 +109,15 @@ def klog(severity: str, location: str, text: str) -> None:
 
 async def serve(*, host: str, port: int, stop: asyncio.Event) -> None:
     """Run the operator until it is stopped, with a port for liveness and metrics."""
-    start = environment()
-    app = read_app(Path(start.spec).read_text(encoding="utf-8"), start.spec)
-    reconciler = Reconciler(app, cluster_api(), telemetry=start.telemetry or "")
+    settings = environment()
+    app = read_app(Path(settings.spec).read_text(encoding="utf-8"), settings.spec)
+    reconciler = Reconciler(app, cluster_api(), telemetry=settings.telemetry or "")
     loop = ControlLoop(reconciler, klog)
 
     async def handle(request: HttpRequest) -> Response:
-        answers = {"/healthz": lambda: "ok", "/metrics": loop.exposition}
-        answer = answers.get(request.path)
-        return Response(200 if answer else 404, (answer() if answer else "404 page not found").encode())
+        pages = {"/healthz": lambda: "ok", "/metrics": loop.exposition}
+        page = pages.get(request.path)
+        return Response(200 if page else 404, (page() if page else "404 page not found").encode())
 
     server = HttpServer(handle)
     await server.listen(host, port)

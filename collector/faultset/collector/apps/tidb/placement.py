@@ -185,7 +185,7 @@ class RegisterStore(Step):
             request.values[self.save] = placement.heartbeat(address)
             if address not in previous:
                 service.log.write("info", location, f"store is up, store {address}")
-            for gone in set(previous) - set(placement.stores_up()):
-                service.log.warning(location, f"store has no heartbeat, store {gone}")
+            for lost_store in set(previous) - set(placement.stores_up()):
+                service.log.warning(location, f"store has no heartbeat, store {lost_store}")
 
         return handle

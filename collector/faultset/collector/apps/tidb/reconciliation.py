@@ -61,14 +61,14 @@ class NotReady(Exception):
 
 
 class SyncFailure(Exception):
-    """The API server refuses an object of a TidbCluster.
+    """The API server refused an object of a TidbCluster.
 
     Attributes
     ----------
     reason
         Reason of the event about the failure.
     component
-        Component whose object is refused.
+        Component whose object was refused.
     """
 
     def __init__(self, reason: str, component: str, message: str):
@@ -121,15 +121,15 @@ class Reconciler:
             The API server's refusal in the last step.
         """
         status: Manifest = {"observedGeneration": cluster["metadata"].get("generation", 0)}
-        behind = []
+        lagging = []
         for name in self._operator.components:
             current = self._api.get(SETS, name)
             status[name] = component_status(current, cluster["spec"].get(name) or {})
             if status[name]["phase"] != "Normal":
-                behind.append(name)
+                lagging.append(name)
         status["conditions"] = [
             _build_condition(
-                "Ready", not behind, "Ready", "NotReady", READY, f"not in phase Normal: {', '.join(behind)}"
+                "Ready", not lagging, "Ready", "NotReady", READY, f"not in phase Normal: {', '.join(lagging)}"
             ),
             _build_condition(
                 "Synced", failure is None, "Synced", getattr(failure, "reason", ""), "", str(failure or "")
@@ -137,7 +137,7 @@ class Reconciler:
         ]
         if cluster.get("status") != status:
             self._write_status(cluster, status)
-        return behind
+        return lagging
 
     def _write_status(self, cluster: Manifest, status: Manifest) -> None:
         """Write the status; if the TidbCluster has changed since, retry with its newest version."""
@@ -161,17 +161,19 @@ class Reconciler:
     def record_event(self, cluster: Manifest, kind: str, reason: str, message: str) -> None:
         """Record an event about the TidbCluster."""
         metadata = cluster["metadata"]
-        about = {"apiVersion": self._clusters.api_version, "kind": cluster["kind"], "name": metadata["name"]}
-        about |= {key: metadata[key] for key in ("namespace", "uid") if key in metadata}
+        reference = {"apiVersion": self._clusters.api_version, "kind": cluster["kind"], "name": metadata["name"]}
+        reference |= {key: metadata[key] for key in ("namespace", "uid") if key in metadata}
         event = {"apiVersion": "v1", "kind": "Event", "metadata": {"generateName": f"{metadata['name']}."}}
-        self._api.create(EVENTS, {**event, "involvedObject": about, "type": kind, "reason": reason, "message": message})
+        self._api.create(
+            EVENTS, {**event, "involvedObject": reference, "type": kind, "reason": reason, "message": message}
+        )
 
     def _sync(self, cluster: Manifest, name: str, before: list[str]) -> None:
         service = self._app.services[name]
-        for front in service_manifests(self._app, service):
-            if self._api.get(SERVICES, front["metadata"]["name"]) is None:
+        for manifest in service_manifests(self._app, service):
+            if self._api.get(SERVICES, manifest["metadata"]["name"]) is None:
                 self._api.create(
-                    SERVICES, {**front, "metadata": {**front["metadata"], **build_owner_metadata(cluster)}}
+                    SERVICES, {**manifest, "metadata": {**manifest["metadata"], **build_owner_metadata(cluster)}}
                 )
         target = stateful_set(self._app, cluster, name, self._telemetry)
         current = self._api.get(SETS, name)
@@ -213,9 +215,9 @@ class Reconciler:
             self._attempt("Update", name, lambda: self._api.patch(SETS, name, {"spec": {"replicas": size}}))
         self._attempt("Update", name, lambda: self._api.replace(SETS, target))
 
-    def _attempt(self, verb: str, name: str, act: Any) -> None:
+    def _attempt(self, verb: str, name: str, call: Any) -> None:
         try:
-            act()
+            call()
         except ApiRefusal as error:
             if error.status != 422:
                 raise

@@ -94,7 +94,7 @@ class TransactionalRows:
                 await self._write(committed)
 
     async def roll_back(self, keys: Sequence[str], start: int) -> None:
-        """Release the locks of a transaction; rows without a lock stay unchanged."""
+        """Release the locks of a transaction; rows without a lock are left unchanged."""
         async with self._hold_latches(keys):
             rows_by_key = dict(zip(keys, await self._find(keys), strict=True))
             locked_rows = {

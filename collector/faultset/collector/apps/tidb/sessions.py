@@ -50,12 +50,12 @@ class KeyValueClient:
         self._leaders: dict[int, str] = {}
 
     async def timestamp(self, trace: Context) -> int:
-        """Return a timestamp later than all earlier ones; raise RpcError if none comes in time."""
+        """Return a timestamp later than all earlier ones; raise RpcError if none arrives in time."""
 
-        async def ask() -> int:
-            return int((await self._ask_placement(TIMESTAMP, {}, trace))["timestamp"])
+        async def send() -> int:
+            return int((await self._call_placement(TIMESTAMP, {}, trace))["timestamp"])
 
-        return await self._retry(ask, PD_SERVER_TIMEOUT, "pdRPC")
+        return await self._retry(send, PD_SERVER_TIMEOUT, "pdRPC")
 
     async def send(self, region: int, row: int, operation: str, body: Mapping[str, Any], trace: Context) -> Any:
         """Send a request to the store that leads a region; retry if the leader has changed.
@@ -63,13 +63,13 @@ class KeyValueClient:
         Raises
         ------
         RpcError
-            No store answers in time, or the store refuses.
+            No store responds in time, or the store refuses the request.
         """
 
-        async def ask() -> Any:
+        async def send() -> Any:
             if region not in self._leaders:
-                located = await self._ask_placement(FIND_REGION, {"row": row}, trace)
-                self._leaders[region] = str(located["leader"])
+                region_info = await self._call_placement(FIND_REGION, {"row": row}, trace)
+                self._leaders[region] = str(region_info["leader"])
             leader = self._leaders[region]
             try:
                 return await self._caller.call(
@@ -81,25 +81,25 @@ class KeyValueClient:
                     self._leaders.pop(region, None)
                 raise
 
-        return await self._retry(ask, REGION_UNAVAILABLE, "tikvRPC")
+        return await self._retry(send, REGION_UNAVAILABLE, "tikvRPC")
 
-    async def _ask_placement(self, operation: str, body: Mapping[str, Any], trace: Context) -> Any:
+    async def _call_placement(self, operation: str, body: Mapping[str, Any], trace: Context) -> Any:
         return await self._caller.call(
             self._placement, operation, body, trace, span=operation, timeout_s=CALL_TIMEOUT_S
         )
 
-    async def _retry(self, ask: Callable[[], Awaitable[T]], final_message: str, kind: str) -> T:
+    async def _retry(self, send: Callable[[], Awaitable[T]], final_message: str, kind: str) -> T:
         """Retry until a response arrives, with growing pauses; finally raise RpcError."""
         deadline, pause_s = time.monotonic() + BUDGET_S, _FIRST_PAUSE_S
         while True:
             try:
-                return await ask()
+                return await send()
             except RpcError as error:
                 if error.code not in _RETRIED_CODES and not any(is_about(error, name) for name in _RETRIED_NAMES):
                     raise
                 if time.monotonic() + pause_s > deadline:
-                    slept = f"{kind} backoffer.maxSleep {BUDGET_S * 1000:.0f}ms is exceeded"
-                    self._warn(_BACK_OFF, f"{slept}, errors: {error.description}")
+                    exceeded_budget = f"{kind} backoffer.maxSleep {BUDGET_S * 1000:.0f}ms is exceeded"
+                    self._warn(_BACK_OFF, f"{exceeded_budget}, errors: {error.description}")
                     raise RpcError(Code.UNAVAILABLE, f"{final_message}: {error.description}") from None
             await asyncio.sleep(pause_s)
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)

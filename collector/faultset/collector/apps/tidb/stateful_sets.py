@@ -69,7 +69,7 @@ def get_storage_class(manifest: Mapping[str, Any]) -> str | None:
 
 
 def build_owner_metadata(cluster: Mapping[str, Any]) -> Manifest:
-    """Return metadata that make a TidbCluster the owner of an object."""
+    """Return metadata that makes a TidbCluster the owner of an object."""
     metadata = cluster["metadata"]
     owner = {"apiVersion": cluster["apiVersion"], "kind": cluster["kind"], "name": metadata["name"]}
     owner |= {"uid": metadata.get("uid", ""), "controller": True, "blockOwnerDeletion": True}

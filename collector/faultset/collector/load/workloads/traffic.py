@@ -19,7 +19,7 @@ from faultset.core.errors import UsageError
 from faultset.core.reading.documents import STRICT, check_type, parse_object
 
 LARGEST_ROUND_TRIP_S = 5.0
-_JITTER = 0.1
+_ROUND_TRIP_SIGMA = 0.1
 _REGION = re.compile(r"([a-z0-9-]{1,40})=([^:]*):(.*)")
 
 
@@ -87,7 +87,7 @@ class RegionalDriver:
     async def send(self, request: ScheduledRequest) -> RequestResult:
         """See `LoadDriver`."""
         index = np.searchsorted(self._bounds, self._rng.random() * self._bounds[-1], side="right")
-        delay_s = self._regions[int(index)].round_trip_s * float(self._rng.lognormal(0, _JITTER)) / 2
+        delay_s = self._regions[int(index)].round_trip_s * float(self._rng.lognormal(0, _ROUND_TRIP_SIGMA)) / 2
         await asyncio.sleep(delay_s)
         result = await self._driver.send(request)
         await asyncio.sleep(delay_s)

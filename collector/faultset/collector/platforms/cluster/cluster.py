@@ -72,20 +72,20 @@ def _build_subsets(context: Context, service: Object) -> list[dict[str, Any]]:
     selector = service["spec"].get("selector")
     if not selector:
         return []
-    ready, waiting, example = [], [], None
+    ready, unready, example = [], [], None
     for pod in context.store.each("Pod", selector):
         address = pod.get("status", {}).get("podIP")
         if address and is_active(pod):
             example = pod
             reference = {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
-            (ready if is_ready(pod) else waiting).append({"ip": address, "targetRef": reference})
+            (ready if is_ready(pod) else unready).append({"ip": address, "targetRef": reference})
     if example is None:
         return []
     ports = [
         {"name": port.get("name", ""), "port": target_port(port, example), "protocol": port["protocol"]}
         for port in service["spec"].get("ports", [])
     ]
-    return [{"addresses": ready, "notReadyAddresses": waiting, "ports": ports}]
+    return [{"addresses": ready, "notReadyAddresses": unready, "ports": ports}]
 
 
 def target_port(port: dict[str, Any], pod: Object) -> int:
@@ -198,7 +198,7 @@ class Cluster:
         return commands
 
     def handle(self, report: Report) -> None:
-        """Process a report of the node."""
+        """Process a report from the node."""
         self.kubelet.handle(report)
         self._seen_version = -1
 
@@ -260,7 +260,7 @@ class SimulatedCluster:
                 return
             for command in self.cluster.reconcile():
                 self._perform(command)
-        raise AssertionError(f"the controllers still act after {_MAX_ROUNDS} rounds")
+        raise AssertionError(f"the controllers are still acting after {_MAX_ROUNDS} rounds")
 
     def advance(self, seconds: float) -> None:
         """Advance the clock and run the controllers whenever something is due."""

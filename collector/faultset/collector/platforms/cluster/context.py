@@ -188,7 +188,7 @@ simulate it, because its programs are forks of a process that has already import
 """
 
 
-_SAFE = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 @dataclass(kw_only=True)
@@ -230,10 +230,10 @@ class Context:
 
     def suffix(self, length: int = 5) -> str:
         """Return a random pod name suffix."""
-        return "".join(self.rng.choice(_SAFE) for _ in range(length))
+        return "".join(self.rng.choice(_SUFFIX_CHARACTERS) for _ in range(length))
 
 
 def template_hash(template: Mapping[str, Any]) -> str:
     """Return the pod-template-hash of a Deployment: eight to ten characters without vowels."""
     digits = str(zlib.crc32(json.dumps(template, sort_keys=True).encode())).rjust(8, "0")
-    return "".join(_SAFE[ord(digit) % len(_SAFE)] for digit in digits)
+    return "".join(_SUFFIX_CHARACTERS[ord(digit) % len(_SUFFIX_CHARACTERS)] for digit in digits)

@@ -99,7 +99,7 @@ class Images:
         self._failed_ns: dict[str, int] = {}
 
     def has(self, state: PodState, container: ContainerState, image: str) -> bool:
-        """Return whether the node has the image; otherwise schedule the next pull."""
+        """Return whether the node has the image; if not, schedule the next pull."""
         container.image = image
         if is_known_image(image):
             message = f'Container image "{image}" already present on machine'
@@ -138,7 +138,9 @@ class Images:
             self._context.events.warning(state.pod, "Failed", "Error: ImagePullBackOff")
 
 
-_RUNTIME = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed"
+_RUNTIME_ERROR = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed"
+)
 
 
 class Kubelet:
@@ -197,7 +199,7 @@ class Kubelet:
             container.is_responding, container.restart_reason = False, ""
             self._context.events.normal(state.pod, "Started", f"Started container {container.name}")
         elif isinstance(report, StartFailed):
-            message = f"{_RUNTIME}: unable to start container process: {report.message}: unknown"
+            message = f"{_RUNTIME_ERROR}: unable to start container process: {report.message}: unknown"
             container.finished_ns = container.started_ns = report.time_ns
             container.terminated = _terminated_state(128, "StartError", report.time_ns, report.time_ns, message)
             container.waiting = {"reason": "RunContainerError", "message": message}

@@ -21,8 +21,8 @@ def with_defaults(resource: dict[str, Any]) -> dict[str, Any]:
     if resource["kind"] == "Secret":
         _encode_secret(resource)
     spec = resource.get("spec")
-    if isinstance(spec, dict) and resource["kind"] in _DEFAULTS:
-        _DEFAULTS[resource["kind"]](spec)
+    if isinstance(spec, dict) and resource["kind"] in _DEFAULT_SETTERS:
+        _DEFAULT_SETTERS[resource["kind"]](spec)
     return resource
 
 
@@ -74,7 +74,7 @@ def _default_volume(spec: dict[str, Any]) -> None:
     spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
 
 
-_DEFAULTS = {
+_DEFAULT_SETTERS = {
     "Pod": _default_pod,
     "Deployment": _default_deployment,
     "StatefulSet": _default_stateful_set,
@@ -83,16 +83,16 @@ _DEFAULTS = {
 }
 
 
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_OPERATORS = ("Equal", "Exists")
+_TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_TOLERATION_OPERATORS = ("Equal", "Exists")
 _LARGEST_ID = 2**31 - 1
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SUBDOMAIN_RULE = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
     "end with an alphanumeric character"
 )
-_CHANGEABLE = ("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit")
-_CHANGEABLE += ("persistentVolumeClaimRetentionPolicy", "minReadySeconds")
+_MUTABLE_FIELDS = ("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit")
+_MUTABLE_FIELDS += ("persistentVolumeClaimRetentionPolicy", "minReadySeconds")
 
 
 class InvalidObject(PlatformError):
@@ -111,9 +111,9 @@ def check_object(resource: Object, before: Object | None = None) -> None:
         list(_CHECKS[resource["kind"]](resource["spec"])) if resource["kind"] in _CHECKS and "spec" in resource else []
     )
     if resource["kind"] == "StatefulSet" and before is not None and _fixed_fields(resource) != _fixed_fields(before):
-        allowed = ", ".join(f"'{field}'" for field in _CHANGEABLE[:-1])
+        allowed = ", ".join(f"'{field}'" for field in _MUTABLE_FIELDS[:-1])
         errors.append(
-            f"spec: Forbidden: updates to statefulset spec for fields other than {allowed} and '{_CHANGEABLE[-1]}' "
+            f"spec: Forbidden: updates to statefulset spec for fields other than {allowed} and '{_MUTABLE_FIELDS[-1]}' "
             "are forbidden"
         )
     if errors:
@@ -123,14 +123,14 @@ def check_object(resource: Object, before: Object | None = None) -> None:
 
 
 def _fixed_fields(stateful_set: Object) -> dict[str, Any]:
-    return {key: value for key, value in stateful_set["spec"].items() if key not in _CHANGEABLE}
+    return {key: value for key, value in stateful_set["spec"].items() if key not in _MUTABLE_FIELDS}
 
 
 def _validate_pod(spec: dict[str, Any], path: str = "spec") -> Iterator[str]:
     for number, toleration in enumerate(spec.get("tolerations") or ()):
         location = f"{path}.tolerations[{number}]"
-        yield from _validate_choice(f"{location}.operator", toleration.get("operator", "Equal"), _OPERATORS)
-        yield from _validate_choice(f"{location}.effect", toleration.get("effect") or _EFFECTS[0], _EFFECTS)
+        yield from _validate_choice(f"{location}.operator", toleration.get("operator", "Equal"), _TOLERATION_OPERATORS)
+        yield from _validate_choice(f"{location}.effect", toleration.get("effect") or _TAINT_EFFECTS[0], _TAINT_EFFECTS)
     yield from _validate_ids(f"{path}.securityContext", spec.get("securityContext") or {})
     for field in ("initContainers", "containers"):
         for number, container in enumerate(spec.get(field) or ()):

@@ -29,7 +29,7 @@ class MissingReference(Exception):
 
 
 def image_repository(image: str) -> tuple[str, str]:
-    """Split an image name into repository, without `docker.io/`, and tag, by default `latest`."""
+    """Split an image name into its repository, without `docker.io/`, and its tag, which defaults to `latest`."""
     name, _, tag = image.rpartition(":") if ":" in image.rsplit("/", 1)[-1] else (image, "", "latest")
     return name.removeprefix("docker.io/"), tag
 
@@ -88,12 +88,12 @@ def _volume_files(store: ObjectStore, kind: str, name: str, volume: dict[str, An
         raise MissingReference(f"{prefix}{error}") from None
     if not source.get("items"):
         return data
-    absent = [item["key"] for item in source["items"] if item["key"] not in data]
-    if absent and not source.get("optional"):
+    missing_keys = [item["key"] for item in source["items"] if item["key"] not in data]
+    if missing_keys and not source.get("optional"):
         problem = (
             "configmap references non-existent config" if kind == "ConfigMap" else "references non-existent secret"
         )
-        raise MissingReference(f"{prefix}{problem} key: {absent[0]}")
+        raise MissingReference(f"{prefix}{problem} key: {missing_keys[0]}")
     return {item["path"]: data[item["key"]] for item in source["items"] if item["key"] in data}
 
 
@@ -182,7 +182,7 @@ class ContainerState:
 
     @property
     def ready(self) -> bool:
-        """Whether the container runs and passes its readiness probe, if any; an init container must have succeeded."""
+        """Whether the container is running and passes any readiness probe; an init container must have succeeded."""
         return self.completed or (self.running and (self.is_responding or not self.has_readiness_probe))
 
     @property
@@ -303,7 +303,7 @@ class PodMounts:
         self._context = context
 
     def mount(self, state: PodState, spec: dict[str, Any]) -> bool:
-        """Resolve the mounts of a container; without a reference, keep earlier mounts or return False and retry."""
+        """Resolve the mounts of a container; if a reference is missing, keep earlier mounts or return False."""
         context, name = self._context, spec["name"]
         if name not in state.mounts and context.now_ns < state.mount_retry_ns:
             context.requeue(state.mount_retry_ns)

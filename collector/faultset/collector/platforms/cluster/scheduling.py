@@ -37,9 +37,9 @@ class Scheduler:
 
     def _refuse(self, context: Context, pod: Object, obstacle: str) -> None:
         uid = pod["metadata"]["uid"]
-        reported, due_ns, wait_s = self._attempts.get(uid, ("", 0, FIRST_RETRY_S))
-        if reported != obstacle or context.now_ns >= due_ns:
-            if reported:
+        last_obstacle, due_ns, wait_s = self._attempts.get(uid, ("", 0, FIRST_RETRY_S))
+        if last_obstacle != obstacle or context.now_ns >= due_ns:
+            if last_obstacle:
                 wait_s = min(LONGEST_RETRY_S, 2 * wait_s)
             due_ns = context.now_ns + context.scaled_ns(wait_s)
             self._attempts[uid] = (obstacle, due_ns, wait_s)
@@ -85,8 +85,8 @@ def _find_shortage(context: Context, node: Object, pod: Object) -> str | None:
     if len(assigned) + 1 > int(allocatable["pods"]):
         return "1 Too many pods"
     for resource in ("cpu", "memory"):
-        taken = sum(_sum_requests(other, resource) for other in assigned)
-        if taken + _sum_requests(pod, resource) > quantity(allocatable[resource]):
+        requested_total = sum(_sum_requests(other, resource) for other in assigned)
+        if requested_total + _sum_requests(pod, resource) > quantity(allocatable[resource]):
             return f"1 Insufficient {resource}"
     return None
 

@@ -79,8 +79,8 @@ def _roll(context: Context, deployment: Object, new: Object, old: list[Object]) 
     if new["spec"]["replicas"] > replicas:
         _scale(context, deployment, new, replicas)
     elif new["spec"]["replicas"] < replicas:
-        room = max(0, replicas + surge - total)
-        _scale(context, deployment, new, min(replicas, new["spec"]["replicas"] + room))
+        creatable = max(0, replicas + surge - total)
+        _scale(context, deployment, new, min(replicas, new["spec"]["replicas"] + creatable))
     new = context.store.get("ReplicaSet", new["metadata"]["name"])
     _shrink_old(context, deployment, new, old, max(0, replicas - min(unavailable, replicas)))
 
@@ -107,9 +107,9 @@ def _shrink_old(context: Context, deployment: Object, new: Object, old: list[Obj
         _scale(context, deployment, replica_set, replica_set["spec"]["replicas"] - step)
 
 
-def _resolve_share(value: int | str, whole: int, rounding: Any) -> int:
+def _resolve_share(value: int | str, total: int, rounding: Any) -> int:
     if isinstance(value, str) and value.endswith("%"):
-        return int(rounding(whole * float(value[:-1]) / 100))
+        return int(rounding(total * float(value[:-1]) / 100))
     return int(value)
 
 
@@ -126,7 +126,7 @@ def _delete_old_sets(context: Context, deployment: Object, old: list[Object]) ->
 def _update_status(context: Context, deployment: Object) -> None:
     sets = context.store.owned("ReplicaSet", deployment)
     new = context.template_hash(deployment)
-    counts = {field: sum(replica_set["status"].get(field, 0) for replica_set in sets) for field in _COUNTED}
+    counts = {field: sum(replica_set["status"].get(field, 0) for replica_set in sets) for field in _COUNT_FIELDS}
     replicas = deployment["spec"]["replicas"]
     enough = counts["availableReplicas"] >= replicas
     status = deployment.get("status", {})
@@ -154,7 +154,7 @@ def _update_status(context: Context, deployment: Object) -> None:
     context.store.set_status("Deployment", deployment["metadata"]["name"], status_after)
 
 
-_COUNTED = ("replicas", "readyReplicas", "availableReplicas")
+_COUNT_FIELDS = ("replicas", "readyReplicas", "availableReplicas")
 
 
 def reconcile_replica_sets(context: Context) -> None:
@@ -192,7 +192,7 @@ def _release_and_adopt(context: Context, replica_set: Object) -> None:
 
 
 def _deletion_rank(pod: Object) -> tuple[bool, bool, bool, int]:
-    """Return a sort key: unscheduled, pending, unready, then ready pods; the last changed first."""
+    """Return a sort key: unscheduled, pending, unready, then ready pods; the most recently changed first."""
     running = pod.get("status", {}).get("phase") == "Running"
     age_rank = -int(pod["metadata"]["resourceVersion"])
     return bool(pod["spec"].get("nodeName")), running, is_ready(pod), age_rank
@@ -237,7 +237,7 @@ class _StatefulSetStep:
         self._name: str = stateful_set["metadata"]["name"]
         self._replicas: int = stateful_set["spec"]["replicas"]
         self._revision = f"{self._name}-{context.template_hash(stateful_set)}"
-        self._pods = self._by_ordinal()
+        self._pods = self._pods_by_ordinal()
 
     def run(self) -> None:
         """Create, delete or replace one pod, unless an earlier change is still in progress."""
@@ -245,7 +245,7 @@ class _StatefulSetStep:
             self._replace_old()
         self._update_status()
 
-    def _by_ordinal(self) -> dict[int, Object]:
+    def _pods_by_ordinal(self) -> dict[int, Object]:
         pods = {}
         for pod in self._context.store.owned("Pod", self._set):
             base, _, ordinal = pod["metadata"]["name"].rpartition("-")
@@ -345,13 +345,13 @@ class _StatefulSetStep:
         before = self._set.get("status", {}).get("currentRevision", self._revision)
         is_complete = len(pods) == ready == updated == self._replicas
         current = self._revision if is_complete else before
-        of_current = [pod for pod in pods if pod["metadata"]["labels"].get(REVISION_LABEL) == current]
+        current_pods = [pod for pod in pods if pod["metadata"]["labels"].get(REVISION_LABEL) == current]
         status = {
             "observedGeneration": self._set["metadata"]["generation"],
             "replicas": len(pods),
             "readyReplicas": ready,
             "availableReplicas": ready,
-            "currentReplicas": len(of_current),
+            "currentReplicas": len(current_pods),
             "updatedReplicas": updated,
             "currentRevision": current,
             "updateRevision": self._revision,

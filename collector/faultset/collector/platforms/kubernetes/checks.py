@@ -52,13 +52,13 @@ def _sum_allocatable(nodes: list[dict[str, Any]], resource: str) -> float:
 SLOW_S = 1.0
 LONGEST_INTERVAL_S = 15.0
 _RECENT_NS = 300_000_000_000
-_ANNOTATION = "pod_annotation_prometheus_io_scrape"
+_ANNOTATION_LABEL = "pod_annotation_prometheus_io_scrape"
 
 
 def check_cluster(
     api: Api, settings: ClusterSettings, probe: Callable[[], tuple[dict[str, str], bool]]
 ) -> list[Requirement]:
-    """Return the result of every check; only the first one if the cluster cannot be reached.
+    """Return the result of every check, or only the first one if the cluster cannot be reached.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def _check_series(reader: SampleReader, check: str, selector: str, remedy: str) 
 def _check_pods(endpoint: Endpoint) -> Requirement:
     remedy = "add a scrape job for pods with the annotation prometheus.io/scrape, or collect with --install-telemetry"
     try:
-        ok = _ANNOTATION in endpoint.get("/api/v1/status/config")["data"]["yaml"]
+        ok = _ANNOTATION_LABEL in endpoint.get("/api/v1/status/config")["data"]["yaml"]
     except (PlatformError, KeyError, TypeError) as error:
         return Requirement("metrics of the services", False, str(error), remedy)
     return Requirement(

@@ -1,6 +1,6 @@
 """Send requests to a cluster's API server, with retries.
 
-Requests are repeated after a server restart, a 429, a 5xx or an expired token, so that a campaign continues.
+Requests are retried after a server restart, a 429, a 5xx or an expired token, so that a campaign continues.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Api:
         NotFound, Conflict, Expired
             The server responds with 404, 409 or 410.
         PlatformError
-            The server refuses, or was unreachable or busy for longer than `retry_timeout_s`.
+            The server refuses the request, or was unreachable or busy for longer than `retry_timeout_s`.
         """
         retry_timeout_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
         deadline, pause_s, has_reconnected = time.monotonic() + retry_timeout_s, 0.25, False
@@ -194,7 +194,7 @@ class Api:
         Raises
         ------
         NotFound, Expired, PlatformError
-            The server refuses.
+            The server refuses the request.
         """
         try:
             response = self._send("GET", path, query, None, JSON, None, timeout_s, stream=True)
@@ -265,7 +265,7 @@ class Api:
 
 
 def _comes_from_proxied_server(path: str, error: ApiException) -> bool:
-    """Return whether a proxied server, not the API server itself, answered with the error."""
+    """Return whether a proxied server, not the API server itself, sent the error response."""
     return "/proxy/" in path and not _parse_status(error)
 
 
@@ -303,7 +303,7 @@ def build_refusal_error(error: ApiException, method: str, path: str) -> Platform
                 "or use other credentials"
             )
         case _:
-            sentence = f"the cluster answered {error.status} to {method} {path}: {message}"
+            sentence = f"the cluster responded to {method} {path} with status {error.status}: {message}"
             return UnexpectedStatus(sentence, error.status)
 
 

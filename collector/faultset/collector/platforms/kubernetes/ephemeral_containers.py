@@ -24,7 +24,7 @@ from faultset.core.errors import PlatformError
 from faultset.core.polling import poll_until
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
-_STRATEGIC = "application/strategic-merge-patch+json"
+_PATCH_TYPE = "application/strategic-merge-patch+json"
 _START_TIMEOUT_S = 60.0
 _POLL_S = 0.4
 
@@ -47,7 +47,7 @@ class EphemeralImpairer(ProgramImpairer):
         self._image = image
 
     def prepare(self, pods: Iterable[Object]) -> None:
-        """Add the container to pods without it, and wait until it runs in all pods.
+        """Add the container to pods without it, and wait until it is running in all pods.
 
         Raises
         ------
@@ -65,10 +65,10 @@ class EphemeralImpairer(ProgramImpairer):
             )
 
     def capabilities(self) -> NodeCapabilities:
-        """Return the capabilities of the first pod in which the container runs."""
+        """Return the capabilities of the first pod in which the container is running."""
         for pod in self._pods():
-            if _container_runs(pod):
-                return intersect_capabilities([self._ask(pod, "capabilities")])
+            if _is_container_running(pod):
+                return intersect_capabilities([self._send_request(pod, "capabilities")])
         return intersect_capabilities([])
 
     def impair(self, pod: Object, impairment: Impairment) -> None:
@@ -92,8 +92,8 @@ class EphemeralImpairer(ProgramImpairer):
             self._insert(pod)
 
     def _insert(self, pod: Object) -> None:
-        running = pod.get("status", {}).get("phase") in ("Pending", "Running")
-        if _has_container(pod) or not running or pod["metadata"].get("deletionTimestamp"):
+        may_run = pod.get("status", {}).get("phase") in ("Pending", "Running")
+        if _has_container(pod) or not may_run or pod["metadata"].get("deletionTimestamp"):
             return
         container = {
             "name": EPHEMERAL,
@@ -110,23 +110,23 @@ class EphemeralImpairer(ProgramImpairer):
         }
         path = f"{build_path('Pod', self._namespace, pod['metadata']['name'])}/ephemeralcontainers"
         try:
-            self._api.call("PATCH", path, body={"spec": {"ephemeralContainers": [container]}}, content_type=_STRATEGIC)
+            self._api.call("PATCH", path, body={"spec": {"ephemeralContainers": [container]}}, content_type=_PATCH_TYPE)
         except NotFound:
             return
 
     def _list_missing(self, names: Iterable[str]) -> list[str]:
-        running = {pod["metadata"]["name"] for pod in self._pods() if _container_runs(pod)}
+        running = {pod["metadata"]["name"] for pod in self._pods() if _is_container_running(pod)}
         alive = {pod["metadata"]["name"] for pod in self._pods() if not pod["metadata"].get("deletionTimestamp")}
         return [name for name in names if name in alive and name not in running]
 
     def _is_running(self, pod: Object) -> bool:
         current = self._api.find(build_path("Pod", self._namespace, pod["metadata"]["name"]))
-        return current is not None and get_uid(current) == get_uid(pod) and _container_runs(current)
+        return current is not None and get_uid(current) == get_uid(pod) and _is_container_running(current)
 
     def _pods(self) -> list[Object]:
         return self._api.get(build_path("Pod", self._namespace))["items"]
 
-    def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
+    def _send_request(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
         name = target["metadata"]["name"]
         if not self._is_running(target):
             raise NotFound(f"pod {name} was deleted, or its container {EPHEMERAL} is not running")
@@ -137,6 +137,6 @@ def _has_container(pod: Object) -> bool:
     return any(entry["name"] == EPHEMERAL for entry in pod["spec"].get("ephemeralContainers") or [])
 
 
-def _container_runs(pod: Object) -> bool:
+def _is_container_running(pod: Object) -> bool:
     statuses = pod.get("status", {}).get("ephemeralContainerStatuses") or []
     return any(status["name"] == EPHEMERAL and "running" in status.get("state", {}) for status in statuses)

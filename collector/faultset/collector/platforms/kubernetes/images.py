@@ -55,12 +55,12 @@ def find_absent_images(nodes: Iterable[dict[str, Any]], required: Iterable[str])
     for node in nodes:
         images = node.get("status", {}).get("images") or []
         if len(images) < _MAX_REPORTED:
-            names = {_short(name) for image in images for name in image.get("names") or ()}
-            absent |= {image for image in required if _short(image) not in names}
+            names = {_shorten(name) for image in images for name in image.get("names") or ()}
+            absent |= {image for image in required if _shorten(image) not in names}
     return [image for image in required if image in absent]
 
 
-def _short(image: str) -> str:
+def _shorten(image: str) -> str:
     return image.removeprefix("docker.io/").removeprefix("library/")
 
 

@@ -31,7 +31,7 @@ class NodeCapabilities:
     Attributes
     ----------
     reasons
-        Why each missing capability is missing.
+        Reason for each missing capability, by name.
     """
 
     loss: bool
@@ -59,7 +59,8 @@ def intersect_capabilities(responses: Iterable[Mapping[str, Any]]) -> NodeCapabi
     reasons = {verb: reason for node in nodes for verb, reason in node.get("reasons", {}).items()}
     supported = {verb: bool(nodes) and all(node.get(verb, False) for node in nodes) for verb in verbs}
     return NodeCapabilities(
-        **supported, reasons={verb: reasons.get(verb, "no node agent runs") for verb in verbs if not supported[verb]}
+        **supported,
+        reasons={verb: reasons.get(verb, "no node agent is running") for verb in verbs if not supported[verb]},
     )
 
 
@@ -94,13 +95,13 @@ class Impairer(Protocol):
 class Renewal:
     """Calls a function every few seconds in a thread, and continues after failures."""
 
-    def __init__(self, renew: Callable[[], None], every_s: float = RENEW_S):
-        self._renew, self._every_s = renew, every_s
+    def __init__(self, renew: Callable[[], None], interval_s: float = RENEW_S):
+        self._renew, self._interval_s = renew, interval_s
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, unless it already runs."""
+        """Start the thread, unless it is already running."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
             self._thread.start()
@@ -109,10 +110,10 @@ class Renewal:
         """Stop the thread; may be called twice."""
         self._closed.set()
         if self._thread is not None:
-            self._thread.join(timeout=2 * self._every_s)
+            self._thread.join(timeout=2 * self._interval_s)
 
     def _run(self) -> None:
-        while not self._closed.wait(self._every_s):
+        while not self._closed.wait(self._interval_s):
             try:
                 self._renew()
             except PlatformError as error:
@@ -140,8 +141,8 @@ class ProgramImpairer(ABC):
         self._renewal = Renewal(self.renew)
 
     @abstractmethod
-    def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
-        """Ask the program that is responsible for a pod; raise NotFound if the pod is gone."""
+    def _send_request(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
+        """Send a request to the program responsible for a pod; raise NotFound if the pod is gone."""
 
     def start(self) -> None:
         """Start renewing leases."""
@@ -163,22 +164,22 @@ class ProgramImpairer(ABC):
             for uid, (target, _) in [*self._impaired.items()]:
                 if pod in (uid, target["metadata"]["name"]):
                     with contextlib.suppress(NotFound):
-                        self._ask(target, "lift", pod=uid)
+                        self._send_request(target, "lift", pod=uid)
                     del self._impaired[uid]
 
     def impaired_packets(self, pod: Object) -> int:
         """Return how many packets have been impaired so far; 0 without an impairment."""
-        return self._ask(pod, "packets", pod=get_uid(pod))["packets"]
+        return self._send_request(pod, "packets", pod=get_uid(pod))["packets"]
 
     def renew(self) -> None:
         """Renew all leases once; restore impairments that the program has lost."""
         with self._lock:
             for uid, (pod, impairment) in [*self._impaired.items()]:
-                if not self._ask(pod, "renew", brief=True, pod=uid)["renewed"]:
+                if not self._send_request(pod, "renew", brief=True, pod=uid)["renewed"]:
                     self._set(pod, impairment, brief=True)
 
     def _set(self, pod: Object, impairment: Impairment, *, brief: bool = False) -> None:
-        self._ask(pod, "impair", brief=brief, pod=get_uid(pod), impairment=encode_impairment(impairment))
+        self._send_request(pod, "impair", brief=brief, pod=get_uid(pod), impairment=encode_impairment(impairment))
 
     def _run(self, name: str, description: str, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Run the program in a pod and return its response; errors start with `description`."""

@@ -1,4 +1,4 @@
-"""Run the load of an episode in a pod of the control namespace."""
+"""Run an episode's load generator in a pod of the control namespace."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from faultset.core.errors import PlatformError
 
 NAME = "load"
 _START_TIMEOUT_S = 90.0
-_RESULTS = "/tmp/requests.bin"
+_RESULTS_FILE = "/tmp/requests.bin"
 
 
 class LoadPod:
-    """Creates the pod of the load; starts, changes and stops the load, and fetches its results.
+    """Creates the pod of the load generator; starts, changes and stops the load, and fetches its results.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class LoadPod:
                 "data": {SPEC_PATH.rpartition("/")[2]: format_spec(self._app)},
             }
         )
-        options = {"app": SPEC_PATH, "target": target, "results": _RESULTS, "http": LOAD_PORT}
+        options = {"app": SPEC_PATH, "target": target, "results": _RESULTS_FILE, "http": LOAD_PORT}
         argv = ["python3", "-m", "faultset.collector.load"]
         argv += [word for name, value in options.items() for word in (f"--{name}", str(value))]
         self._control.create(_build_pod(self._image, argv))
@@ -71,7 +71,7 @@ class LoadPod:
         self._running = True
 
     def step(self, factor: float) -> None:
-        """Multiply the planned rate by `factor`, if the load runs."""
+        """Multiply the planned rate by `factor`, if the load is running."""
         if self._running:
             self._api.call("POST", self._path("/step"), body=encode(ChangeLoad(factor=factor)))
 
@@ -90,7 +90,7 @@ class LoadPod:
             file.write(new)
 
     def clock_offset_s(self) -> float:
-        """Return how many seconds the clock of the load's node is ahead, to within half a round trip."""
+        """Return how many seconds the clock of the load generator's node is ahead, to within half a round trip."""
         before_ns = time.time_ns()
         node_ns = decode(LoadStatistics, self._api.call("GET", self._path("/stats"))).time_ns
         return (node_ns - (before_ns + time.time_ns()) / 2) / 1e9
@@ -103,7 +103,7 @@ class LoadPod:
         phase = (pod or {}).get("status", {}).get("phase")
         if pod is None or phase != "Running" or pod["metadata"].get("deletionTimestamp"):
             reason = (pod or {}).get("status", {}).get("reason") or phase or "it was deleted"
-            raise PlatformError(f"the load's pod has stopped ({reason}); repeat the episode")
+            raise PlatformError(f"the load generator's pod has stopped ({reason}); repeat the episode")
 
     def _path(self, verb: str) -> str:
         return f"/api/v1/namespaces/{self._control.namespace}/pods/{NAME}:{LOAD_PORT}/proxy{verb}"

@@ -15,7 +15,7 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object, quant
 
 USER_ID = 1000
 LARGEST_REQUESTS = {"cpu": "50m", "memory": "64Mi"}
-"""Maximum resource requests of a component's pod; the limits stay as in the application."""
+"""Maximum resource requests of a component's pod; the limits are those of the application."""
 SURPLUS_PODS = 3
 """Maximum number of scheduled pods beyond the replicas of a component without volumes."""
 VOLUMES_PER_CLAIM = 2

@@ -37,7 +37,7 @@ class EpisodeNamespaces:
 
     @staticmethod
     def draw(app: str, deployed: str | None = None) -> EpisodeNamespaces:
-        """Draw random names; an application that already runs keeps its namespace `deployed`."""
+        """Draw random names; an application that is already running keeps its namespace `deployed`."""
         name = f"{app}-{secrets.token_hex(4)}"
         return EpisodeNamespaces(app=deployed or name, control=f"{name}-control")
 
@@ -115,7 +115,7 @@ def await_removal_of_episodes(api: Api, episodes: Collection[str]) -> None:
 
 
 def is_abandoned(namespace: Mapping[str, Any]) -> bool:
-    """Return whether a namespace has had no heartbeat for so long that its collector must be dead."""
+    """Return whether a namespace has had no heartbeat for so long that its collector must have ended."""
     renewed = (namespace["metadata"].get("annotations") or {}).get(RENEWED, "0")
     return time.time() - float(renewed) > ABANDONED_AFTER_S
 

@@ -25,7 +25,7 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 AGENT_NAME = "faultset-agent"
 AGENT_LABELS = {**MANAGED, "app.kubernetes.io/name": AGENT_NAME}
-_LOGS = "/var/log/pods"
+_LOGS_FOLDER = "/var/log/pods"
 
 
 def agent_manifests(*, namespace: str, image: str, app_namespace: str) -> list[Object]:
@@ -36,7 +36,7 @@ def agent_manifests(*, namespace: str, image: str, app_namespace: str) -> list[O
     namespace
         The control namespace, which must allow privileged pods.
     app_namespace
-        Agents touch only the pods of this namespace.
+        Agents act only on pods in this namespace.
     """
     metadata = {"name": AGENT_NAME, "namespace": namespace, "labels": dict(AGENT_LABELS)}
     return [
@@ -75,13 +75,13 @@ def _build_pod(image: str, app_namespace: str) -> dict[str, Any]:
                 "readinessProbe": {"exec": {"command": ["test", "-S", SOCKET]}, "periodSeconds": 2},
                 "volumeMounts": [
                     {"name": "volumes", "mountPath": VOLUME_ROOT},
-                    {"name": "logs", "mountPath": _LOGS, "readOnly": True},
+                    {"name": "logs", "mountPath": _LOGS_FOLDER, "readOnly": True},
                 ],
             }
         ],
         "volumes": [
             {"name": "volumes", "hostPath": {"path": VOLUME_ROOT, "type": "DirectoryOrCreate"}},
-            {"name": "logs", "hostPath": {"path": _LOGS, "type": "DirectoryOrCreate"}},
+            {"name": "logs", "hostPath": {"path": _LOGS_FOLDER, "type": "DirectoryOrCreate"}},
         ],
     }
 
@@ -114,7 +114,7 @@ class NodeAgents(ProgramImpairer):
         desired_count = status.get("desiredNumberScheduled", 0)
         if not desired_count:
             return "no node agent is scheduled yet"
-        unready = [describe_pod(pod) for pod in self._agent_pods() if not is_ready(pod)]
+        unready = [describe_pod(pod) for pod in self._list_agent_pods() if not is_ready(pod)]
         ready_count = status.get("numberReady", 0)
         if ready_count < desired_count or unready:
             reasons = f" ({'; '.join(unready)})" if unready else ""
@@ -123,33 +123,33 @@ class NodeAgents(ProgramImpairer):
 
     def capabilities(self) -> NodeCapabilities:
         """Return the capabilities that the agents of all nodes have."""
-        return intersect_capabilities(self._ask_node(node, "capabilities") for node in self._nodes())
+        return intersect_capabilities(self._send_request_to_node(node, "capabilities") for node in self._list_nodes())
 
     def lift(self, pod: str) -> None:
         """End the impairment of a pod, given by name or uid; do nothing if the pod or impairment is gone."""
         with self._lock:
             is_ours = any(pod in (uid, target["metadata"]["name"]) for uid, (target, _) in self._impaired.items())
             super().lift(pod)
-        for node in () if is_ours else self._nodes():
-            self._ask_node(node, "lift", pod=pod)
+        for node in () if is_ours else self._list_nodes():
+            self._send_request_to_node(node, "lift", pod=pod)
 
     def kill(self, pod: Object, container: str) -> None:
         """Send SIGKILL to the main process of a container; raise PlatformError if the container is not running."""
         name = pod["metadata"]["name"]
         statuses = pod.get("status", {}).get("containerStatuses", [])
-        identity = next((status.get("containerID") for status in statuses if status["name"] == container), None)
-        if not identity:
+        container_id = next((status.get("containerID") for status in statuses if status["name"] == container), None)
+        if not container_id:
             raise PlatformError(f"cannot kill container {container} of pod {name}, since it is not running")
-        self._ask(pod, "kill", pod=get_uid(pod), container=identity)
+        self._send_request(pod, "kill", pod=get_uid(pod), container=container_id)
 
     def remove_volumes(self, paths: Sequence[str]) -> None:
         """Remove folders with their content from every node."""
-        for node in self._nodes():
-            self._ask_node(node, "remove-volumes", paths=[*paths])
+        for node in self._list_nodes():
+            self._send_request_to_node(node, "remove-volumes", paths=[*paths])
 
     def measure_host_load(self, *, reset: bool = False) -> HostLoad:
         """Return the load of the nodes since the last call with `reset`; delays come from the worst node."""
-        responses = [self._ask_node(name, "node", reset=reset) for name in self._nodes()]
+        responses = [self._send_request_to_node(name, "node", reset=reset) for name in self._list_nodes()]
         if not responses:
             return HostLoad()
         return HostLoad(
@@ -162,42 +162,42 @@ class NodeAgents(ProgramImpairer):
 
     def clock_offset_s(self) -> float:
         """Return how many seconds the clock of the worst node is ahead of the collector's clock."""
-        offsets = [self._clock_offset_s(node) for node in self._nodes()]
+        offsets = [self._clock_offset_s(node) for node in self._list_nodes()]
         return max(offsets, key=abs, default=0.0)
 
     def _clock_offset_s(self, node: str) -> float:
         """Return how many seconds a node's clock is ahead, from the quickest of several readings."""
-        name = self._agents()[node]
+        name = self._find_agents()[node]
         chunks = stream_from_pod(self._api, self._namespace, name, self.container, [*PROGRAM, "clock"])
         return round(max(int(chunk.split()[-1]) - time.time_ns() for chunk in chunks if chunk.strip()) / 1e9, 6)
 
-    def _nodes(self) -> list[str]:
-        return sorted(self._agents())
+    def _list_nodes(self) -> list[str]:
+        return sorted(self._find_agents())
 
-    def _agents(self, *, fresh: bool = False) -> dict[str, str]:
+    def _find_agents(self, *, fresh: bool = False) -> dict[str, str]:
         with self._lock:
             if fresh or not self._pods:
                 self._pods = {
                     pod["spec"]["nodeName"]: pod["metadata"]["name"]
-                    for pod in self._agent_pods()
+                    for pod in self._list_agent_pods()
                     if is_ready(pod) and not pod["metadata"].get("deletionTimestamp")
                 }
             return dict(self._pods)
 
-    def _agent_pods(self) -> list[Object]:
+    def _list_agent_pods(self) -> list[Object]:
         return self._api.get(build_path("Pod", self._namespace), {"labelSelector": label_selector(AGENT_LABELS)})[
             "items"
         ]
 
-    def _ask(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
-        return self._ask_node(_get_node(target), verb, brief=brief, **arguments)
+    def _send_request(self, target: Object, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
+        return self._send_request_to_node(_get_node(target), verb, brief=brief, **arguments)
 
-    def _ask_node(self, node: str, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
+    def _send_request_to_node(self, node: str, verb: str, *, brief: bool = False, **arguments: Any) -> dict[str, Any]:
         """Send a request to the agent of a node; if the agent is gone, retry with its replacement."""
         deadline = time.monotonic() + (_RENEW_TIMEOUT_S if brief else self._api.retry_timeout_s)
         fresh = False
         while True:
-            name = self._agents(fresh=fresh).get(node)
+            name = self._find_agents(fresh=fresh).get(node)
             try:
                 if name is None:
                     raise PlatformError(f"node {node} has no ready node agent")

@@ -26,7 +26,7 @@ from faultset.core.polling import poll_until
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 FIELD_MANAGER = "faultset"
-_PAGE = 500
+_PAGE_SIZE = 500
 
 
 class Objects:
@@ -77,7 +77,7 @@ class Objects:
 
     def list_with_version(self, kind: str, labels: Mapping[str, str] | None = None) -> tuple[Sequence[Object], str]:
         """Return all objects of a kind, and the resource version to watch from."""
-        query: dict[str, Any] = {"limit": _PAGE}
+        query: dict[str, Any] = {"limit": _PAGE_SIZE}
         if labels:
             query["labelSelector"] = label_selector(labels)
         items: list[Object] = []

@@ -25,7 +25,7 @@ class Rule:
     """Completes the phrase "needed to"."""
 
 
-_ALL = ("get", "list", "watch", "create", "patch", "delete")
+_ALL_VERBS = ("get", "list", "watch", "create", "patch", "delete")
 
 
 ROLE_RULES: tuple[Rule, ...] = (
@@ -38,10 +38,10 @@ ROLE_RULES: tuple[Rule, ...] = (
     Rule(
         group="",
         resources=("services", "configmaps", "persistentvolumeclaims"),
-        verbs=_ALL,
+        verbs=_ALL_VERBS,
         purpose="deploy and change applications",
     ),
-    Rule(group="", resources=("pods",), verbs=(*_ALL, "deletecollection"), purpose="run, watch and delete pods"),
+    Rule(group="", resources=("pods",), verbs=(*_ALL_VERBS, "deletecollection"), purpose="run, watch and delete pods"),
     Rule(group="", resources=("secrets",), verbs=("get", "create", "patch"), purpose="store the passwords of stores"),
     Rule(group="", resources=("endpoints", "events"), verbs=("get", "list", "watch"), purpose="record events"),
     Rule(group="", resources=("pods/log",), verbs=("get",), purpose="record logs"),
@@ -54,10 +54,10 @@ ROLE_RULES: tuple[Rule, ...] = (
     Rule(
         group="apps",
         resources=("deployments", "replicasets", "statefulsets", "daemonsets"),
-        verbs=_ALL,
+        verbs=_ALL_VERBS,
         purpose="deploy and change workloads",
     ),
-    Rule(group="", resources=("persistentvolumes",), verbs=_ALL, purpose="create volumes for stores"),
+    Rule(group="", resources=("persistentvolumes",), verbs=_ALL_VERBS, purpose="create volumes for stores"),
     Rule(group="", resources=("nodes",), verbs=("get", "list"), purpose="schedule pods and check capacity"),
     Rule(
         group="authorization.k8s.io",

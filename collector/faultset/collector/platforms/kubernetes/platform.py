@@ -161,7 +161,7 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         return f"http://{name}.{self.namespaces.app}:{self.app.entry.port}"
 
     def step_load(self, factor: float) -> None:
-        """Change the load, if it runs, to `factor` times its planned rate."""
+        """Change a running load to `factor` times its planned rate."""
         self._load.step(factor)
 
     def stop_load(self) -> None:
@@ -215,7 +215,7 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         return self._sources
 
     def measure_host_load(self, *, reset: bool = False) -> HostLoad:
-        """Return the load of nodes and collector, with delays since `start_load` or the last call with `reset`."""
+        """Return the load of the nodes and the collector; delays since `start_load` or the last call with `reset`."""
         delay_s = self._heartbeat.worst_delay_s
         if reset:
             self._heartbeat.worst_delay_s = 0.0
@@ -227,7 +227,7 @@ class KubernetesPlatform(AppObjects, JournaledPlatform):
         )
 
     def clock_offsets_s(self) -> dict[str, float]:
-        """Return table -> seconds by which the clock of its source is ahead of the collector's clock."""
+        """Return how many seconds the clock of each table's source is ahead of the collector's clock."""
         offsets: dict[str, float] = {}
         metrics = self.sources["metrics"]
         if isinstance(metrics, PrometheusSource):

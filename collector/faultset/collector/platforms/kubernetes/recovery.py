@@ -112,10 +112,10 @@ class AppObjects(JournaledObjects):
         self._objects.delete(kind, name, grace_period_s=grace_period_s)
 
     def _kill(self, pod: Object, container: str) -> None:
-        raise PlatformError("containers can only be killed while their episode runs")
+        raise PlatformError("containers can only be killed while their episode is running")
 
     def _impair(self, pod: Object, impairment: Impairment) -> None:
-        raise PlatformError("networks can only be impaired while their episode runs")
+        raise PlatformError("networks can only be impaired while their episode is running")
 
     def _lift(self, pod: str) -> None:
         """Do nothing, because the lease has expired."""

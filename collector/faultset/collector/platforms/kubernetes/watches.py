@@ -28,7 +28,7 @@ WATCHED = (
     "PersistentVolumeClaim",
     "PersistentVolume",
 )
-_IGNORED = {("ConfigMap", "kube-root-ca.crt")}
+_IGNORED_OBJECTS = {("ConfigMap", "kube-root-ca.crt")}
 CHAOS_MESH_GROUP = "chaos-mesh.org"
 """API group whose events are not recorded, because they name the fault."""
 _PAUSE_S = 0.5
@@ -128,7 +128,7 @@ class Observer:
         self._objects, self._label_key, self._services = objects, label_key, services
         self._pod_changed = pod_changed
         self._owners: dict[tuple[str, str], str] = {}
-        self._counted: dict[str, int] = {}
+        self._event_counts: dict[str, int] = {}
         self._lock = threading.Lock()
         self._watches: list[Watch] = []
 
@@ -144,7 +144,7 @@ class Observer:
             watch.end()
 
     def check(self) -> None:
-        """Raise PlatformError if a watch fails."""
+        """Raise PlatformError if a watch has failed."""
         for watch in self._watches:
             if watch.failure:
                 raise PlatformError(watch.failure)
@@ -169,7 +169,7 @@ class Observer:
         return name if name in self._services else None
 
     def _object_changed(self, kind: str, name: str, resource: Object | None) -> None:
-        if (kind, name) in _IGNORED:
+        if (kind, name) in _IGNORED_OBJECTS:
             return
         with self._lock:
             if resource is not None:
@@ -185,34 +185,34 @@ class Observer:
             return
         series = event.get("series") or {}
         count = int(series.get("count") or event.get("count") or 1)
-        about = event.get("involvedObject") or {}
-        if about.get("fieldPath") == f"spec.ephemeralContainers{{{EPHEMERAL}}}":
+        reference = event.get("involvedObject") or {}
+        if reference.get("fieldPath") == f"spec.ephemeralContainers{{{EPHEMERAL}}}":
             return
-        if (about.get("apiVersion") or "").startswith(f"{CHAOS_MESH_GROUP}/"):
+        if (reference.get("apiVersion") or "").startswith(f"{CHAOS_MESH_GROUP}/"):
             return
         with self._lock:
-            if count <= self._counted.get(name, 0):
+            if count <= self._event_counts.get(name, 0):
                 return
-            self._counted[name] = count
+            self._event_counts[name] = count
             self.events.append(
                 EventRecord(
                     time_ns=_event_time_ns(event),
                     type=event.get("type") or "Normal",
                     reason=event.get("reason") or "",
-                    kind=about.get("kind") or "",
-                    name=self._manifest_name(about),
-                    service=self._owner(about),
+                    kind=reference.get("kind") or "",
+                    name=self._manifest_name(reference),
+                    service=self._owner(reference),
                     message=(event.get("message") or "").strip(),
                     count=count,
                 )
             )
 
-    def _manifest_name(self, about: Mapping[str, Any]) -> str:
-        stub = {"kind": about.get("kind") or "", "metadata": {"name": about.get("name") or ""}}
+    def _manifest_name(self, reference: Mapping[str, Any]) -> str:
+        stub = {"kind": reference.get("kind") or "", "metadata": {"name": reference.get("name") or ""}}
         return self._objects.to_manifest(stub)["metadata"]["name"]
 
-    def _owner(self, about: Mapping[str, Any]) -> str | None:
-        kind, name = about.get("kind") or "", self._manifest_name(about)
+    def _owner(self, reference: Mapping[str, Any]) -> str | None:
+        kind, name = reference.get("kind") or "", self._manifest_name(reference)
         if (kind, name) in self._owners:
             return self._owners[(kind, name)]
         # an event may precede its object or concern an unwatched one; then the longest matching prefix decides

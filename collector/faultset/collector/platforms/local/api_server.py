@@ -49,9 +49,9 @@ class ApiHttpServer:
         api = ObjectApi(store, events)
 
         class Handler(_Handler):
-            def answer(self, method: str, body: Any) -> tuple[int, Any]:
+            def respond(self, method: str, body: Any) -> tuple[int, Any]:
                 with lock:
-                    return api.answer(method, self.path, body)
+                    return api.respond(method, self.path, body)
 
         self._server = _Server(str(socket), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="api", daemon=True)
@@ -65,12 +65,12 @@ class ApiHttpServer:
 
 
 class ObjectApi:
-    """Answers API requests from an object store, without I/O."""
+    """Responds to API requests from an object store, without I/O."""
 
     def __init__(self, store: ObjectStore, events: EventRecorder):
         self._store, self._events = store, events
 
-    def answer(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    def respond(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Return the status code and the document of the response to a request."""
         url = urlsplit(path)
         try:
@@ -101,9 +101,9 @@ class ObjectApi:
 
     def _create(self, target: _Target, query: Mapping[str, str], body: Any) -> tuple[int, Any]:
         if target.kind == "Event":
-            about = self._store.get(body["involvedObject"]["kind"], body["involvedObject"]["name"])
+            involved_object = self._store.get(body["involvedObject"]["kind"], body["involvedObject"]["name"])
             record = self._events.warning if body.get("type") == "Warning" else self._events.normal
-            record(about, str(body["reason"]), str(body["message"]))
+            record(involved_object, str(body["reason"]), str(body["message"]))
             return 201, body
         return 201, self._store.create({key: value for key, value in body.items() if key != "status"})
 
@@ -123,8 +123,8 @@ class ObjectApi:
 
     def _parse_path(self, path: str) -> _Target:
         """Parse a path such as `/apis/apps/v1/namespaces/shop/statefulsets/pd/status`."""
-        words = path.strip("/").split("/")
-        version, rest = ("v1", words[2:]) if words[:2] == ["api", "v1"] else ("/".join(words[1:3]), words[3:])
+        parts = path.strip("/").split("/")
+        version, rest = ("v1", parts[2:]) if parts[:2] == ["api", "v1"] else ("/".join(parts[1:3]), parts[3:])
         is_namespaced = rest[:1] == ["namespaces"] and len(rest) > 2
         if is_namespaced and rest[1] != self._store.namespace:
             raise _Refusal(403, "Forbidden", f'there is no access to the namespace "{rest[1]}"')
@@ -150,7 +150,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    def answer(self, method: str, body: Any) -> tuple[int, Any]:
+    def respond(self, method: str, body: Any) -> tuple[int, Any]:
         raise NotImplementedError
 
     def _serve(self) -> None:
@@ -160,7 +160,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         except ValueError:
             status, document = _build_status(400, "BadRequest", "the body is not valid JSON")
         else:
-            status, document = self.answer(self.command, body)
+            status, document = self.respond(self.command, body)
         text = json.dumps(document).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -184,5 +184,5 @@ def _require_name(target: _Target) -> str:
 
 
 def _build_status(code: int, reason: str, message: str) -> tuple[int, dict[str, Any]]:
-    word = "Success" if code < 400 else "Failure"
-    return code, {"kind": "Status", "status": word, "reason": reason, "message": message, "code": code}
+    status = "Success" if code < 400 else "Failure"
+    return code, {"kind": "Status", "status": status, "reason": reason, "message": message, "code": code}

@@ -21,8 +21,8 @@ MEMORY_PER_EPISODE = 600 * 2**20
 def episode_capacity() -> int:
     """Return the default number of concurrent episodes: one per core, capped by memory."""
     cores = len(os.sched_getaffinity(0))
-    fit_in_memory = int(psutil.virtual_memory().available * 0.8 / MEMORY_PER_EPISODE)
-    return max(1, min(cores, fit_in_memory))
+    memory_capacity = int(psutil.virtual_memory().available * 0.8 / MEMORY_PER_EPISODE)
+    return max(1, min(cores, memory_capacity))
 
 
 def check_machine() -> list[Requirement]:

@@ -45,8 +45,8 @@ TICK_S = 0.1
 _SHORTEST_TICK_S = 0.005
 _PACKAGE = "faultset.collector.platforms.local"
 _LONGEST_SOCKET_PATH = 100
-_SCRATCH = ("bin", "pods", "sockets", "telemetry", "volumes", "hosts.json")
-_RECORDS = ("logs", "processes", "load")
+_TEMPORARY_CONTENT = ("bin", "pods", "sockets", "telemetry", "volumes", "hosts.json")
+_RECORD_FOLDERS = ("logs", "processes", "load")
 _MAX_ROUNDS = 100
 
 
@@ -130,7 +130,7 @@ class ControlPlane:
 
     def clean(self, *, records: bool = False) -> None:
         """Remove the working files, and with `records` also the logs and load results."""
-        for name in (*_SCRATCH, *(_RECORDS if records else ())):
+        for name in (*_TEMPORARY_CONTENT, *(_RECORD_FOLDERS if records else ())):
             path = self.root / name
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)

@@ -112,7 +112,7 @@ class ReadSamples(Request[tuple[ContainerSample, ...]]):
 
 @dataclass(frozen=True, kw_only=True)
 class RunJob(Request[int]):
-    """Start a process outside pods, such as the load; return its process id.
+    """Start a process outside pods, such as the load generator; return its process id.
 
     Attributes
     ----------
@@ -217,7 +217,7 @@ class PodCounters(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadImpairedCounts(Request[dict[str, int]]):
-    """Return pod -> number of requests, or chunks under a bandwidth limit, impaired so far."""
+    """Return how many requests, or chunks under a bandwidth limit, have been impaired so far in each pod."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,8 +38,8 @@ from faultset.core.errors import PlatformError
 from faultset.core.polling import poll_until
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
-_NAME = "load"
-_FUNCTION = "faultset.collector.load.process:main"
+_LOAD_JOB = "load"
+_LOAD_FUNCTION = "faultset.collector.load.process:main"
 _STOP_TIMEOUT_S = 10.0
 
 
@@ -84,10 +84,10 @@ class Load:
             "bind": self._plane.addresses.load,
         }
         argv = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-        self._plane.jobs.pop(_NAME, None)
+        self._plane.jobs.pop(_LOAD_JOB, None)
         self._is_active = True
         env = self._plane.worker.environment
-        job = RunJob(name=_NAME, function=_FUNCTION, argv=tuple(argv), env=env, log=self._log)
+        job = RunJob(name=_LOAD_JOB, function=_LOAD_FUNCTION, argv=tuple(argv), env=env, log=self._log)
         self._pid = self._plane.call("node", job)
         while not socket.exists():
             self.check()
@@ -95,7 +95,7 @@ class Load:
         self._channel = Channel(socket)
 
     def step(self, factor: float) -> None:
-        """Multiply the planned rate by `factor`, if the load runs."""
+        """Multiply the planned rate by `factor`, if the load is running."""
         if self._channel is not None:
             self.check()
             self._channel.call(ChangeLoad(factor=factor))
@@ -111,10 +111,10 @@ class Load:
 
         def has_ended() -> bool:
             self._plane.check()
-            return _NAME in self._plane.jobs
+            return _LOAD_JOB in self._plane.jobs
 
         if not poll_until(has_ended, timeout_s=_STOP_TIMEOUT_S, pause_s=0.02):
-            self._plane.call("node", SignalJob(name=_NAME, signal="KILL"))
+            self._plane.call("node", SignalJob(name=_LOAD_JOB, signal="KILL"))
 
     def close(self) -> None:
         """Close the connection to the load process; the process ends with the platform."""
@@ -125,11 +125,11 @@ class Load:
     def check(self) -> None:
         """Raise PlatformError if the load has ended or is stopped; a stopped load is killed first."""
         self._plane.check()
-        code = self._plane.jobs.get(_NAME)
+        code = self._plane.jobs.get(_LOAD_JOB)
         if code is not None and self._is_active:
             raise PlatformError(f"the load ended with code {code}; last log lines: {tail(self._log)}")
         if self._is_active and code is None and is_stopped(self._pid):
-            self._plane.call("node", SignalJob(name=_NAME, signal="KILL"))
+            self._plane.call("node", SignalJob(name=_LOAD_JOB, signal="KILL"))
             raise PlatformError("the load was stopped by a signal, so its data is invalid; do not stop it")
 
 
@@ -213,7 +213,7 @@ class LocalPlatform(JournaledPlatform):
         self._require_load().start(seed=seed, rate_rps=rate_rps, mix=mix, traffic=traffic)
 
     def step_load(self, factor: float) -> None:
-        """Change the load, if it runs, to `factor` times its planned rate."""
+        """Change a running load to `factor` times its planned rate."""
         self._require_load().step(factor)
 
     def stop_load(self) -> None:
@@ -348,14 +348,14 @@ class LocalPlatform(JournaledPlatform):
         """Run a command in the pod's main container and return its output; not journaled."""
         target = self.get("Pod", pod)
         container = target["spec"]["containers"][0]["name"]
-        response = self._require_plane().call(
+        result = self._require_plane().call(
             "commands",
             Execute(uid=target["metadata"]["uid"], container=container, argv=tuple(argv), timeout_s=_EXEC_TIMEOUT_S),
         )
-        if response.code:
-            output = " ".join(response.output.split())[-400:]
-            raise PlatformError(f"{argv[0]} in pod {pod} ended with code {response.code}: {output or 'no output'}")
-        return response.output
+        if result.code:
+            output = " ".join(result.output.split())[-400:]
+            raise PlatformError(f"{argv[0]} in pod {pod} ended with code {result.code}: {output or 'no output'}")
+        return result.output
 
     def _cluster(self, addresses: AddressBlock) -> Cluster:
         return Cluster(

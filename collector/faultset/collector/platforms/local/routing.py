@@ -96,7 +96,7 @@ class AddressBlock:
 
     @staticmethod
     def get_relay_address(pod_address: str) -> str:
-        """Return the address on which the relay forwards to a single pod."""
+        """Return the address on which the relay forwards to an individual pod."""
         first, number, block, last = pod_address.split(".")
         return f"{first}.{number}.{int(block) + _RELAYED_OFFSET}.{last}"
 

@@ -232,7 +232,7 @@ class Worker:
         self._root = root
         self._volumes = Volumes(root)
         self._pods: dict[str, str] = {}
-        self._starts: dict[tuple[str, str], int] = {}
+        self._start_counts: dict[tuple[str, str], int] = {}
         names = ("LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
         self.environment: dict[str, str] = {name: value for name, value in os.environ.items() if name in names}
         self.environment |= {
@@ -261,12 +261,12 @@ class Worker:
 
     def log_file(self, pod: str, container: str) -> Path:
         """Return the log of a container's latest start, which is numbered across all pods of the same name."""
-        return self._root / "logs" / pod / container / f"{max(0, self._starts.get((pod, container), 0) - 1)}.log"
+        return self._root / "logs" / pod / container / f"{max(0, self._start_counts.get((pod, container), 0) - 1)}.log"
 
     def _start(self, command: StartContainer) -> Report:
         self._pods[command.uid] = command.pod
         key = (command.pod, command.container)
-        self._starts[key] = self._starts.get(key, 0) + 1
+        self._start_counts[key] = self._start_counts.get(key, 0) + 1
         folder = self._volumes.working_folder(command.pod, command.container)
         mounts = self._volumes.mount(command.pod, command.container, command.mounts)
         repository, tag = image_repository(command.image)

@@ -1,4 +1,4 @@
-"""Consumers of messages, which run as long as their service."""
+"""Consumers of messages, which run for as long as their service."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from faultset.collector.spec.features.behaviour import Consumer
 BODY, PARENT = "body", "traceparent"
 """Fields of a message: its content as JSON, and the publisher's span."""
 
-_WAIT_S = 1.0
-_LAG_S = 1.0
+_TAKE_TIMEOUT_S = 1.0
+_LAG_INTERVAL_S = 1.0
 _PAUSE_S = 1.0
 _REBALANCE_S = (0.1, 0.8)
 
@@ -77,25 +77,25 @@ class MessageConsumer:
 
         The lag is measured even if the account may no longer take messages.
         """
-        joined, may_log = False, True
+        has_joined, may_log = False, True
         while True:
             try:
-                if joined and time.monotonic() >= self._rebalance_at:
-                    joined = False
+                if has_joined and time.monotonic() >= self._rebalance_at:
+                    has_joined = False
                     self._rebalance_at = self._draw_rebalance()
                     topic, group = self._consumer.topic, self._group
                     self._service.log.warning(self._location, f"group {group} of {topic} is rebalancing, joining again")
                     await asyncio.sleep(random.uniform(*_REBALANCE_S))
-                if not joined:
+                if not has_joined:
                     await self._broker.join(self._consumer.topic, self._group)
-                    joined = True
-                for message in await self._next():
+                    has_joined = True
+                for message in await self._receive_messages():
                     await self._process(message)
                     await self._measure_lag()
                 await self._measure_lag()
                 may_log = True
             except StoreError as error:
-                joined = False  # a broker that has lost its data has also lost the group
+                has_joined = False  # a broker that has lost its data has also lost the group
                 if may_log:
                     self._service.log.error(self._location, str(error))
                 may_log = False
@@ -108,18 +108,18 @@ class MessageConsumer:
         return time.monotonic() + (random.expovariate(self._rebalances / 60) if self._rebalances else math.inf)
 
     async def _measure_lag(self) -> None:
-        if time.monotonic() - self._measured_at >= _LAG_S:
+        if time.monotonic() - self._measured_at >= _LAG_INTERVAL_S:
             self._lag.set(await self._broker.lag(self._consumer.topic, self._group))
             self._measured_at = time.monotonic()
 
-    async def _next(self) -> list[BrokerMessage]:
+    async def _receive_messages(self) -> list[BrokerMessage]:
         consumer, member = self._consumer, (self._consumer.topic, self._group, self._member)
         if time.monotonic() - self._claimed_at > consumer.redeliver_after_s / 2:
             self._claimed_at = time.monotonic()
             messages = await self._broker.take_over(*member, count=consumer.batch, idle_s=consumer.redeliver_after_s)
             if messages:
                 return messages
-        return await self._broker.take(*member, count=consumer.batch, wait_s=_WAIT_S)
+        return await self._broker.take(*member, count=consumer.batch, wait_s=_TAKE_TIMEOUT_S)
 
     async def _process(self, message: BrokerMessage) -> None:
         values = _parse_content(message)

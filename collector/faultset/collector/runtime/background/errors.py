@@ -1,4 +1,4 @@
-"""Errors that occur now and then in a healthy service."""
+"""Errors that occur occasionally in a healthy service."""
 
 from __future__ import annotations
 

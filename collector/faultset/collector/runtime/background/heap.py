@@ -12,9 +12,9 @@ from prometheus_client import GCCollector, Summary
 from faultset.collector.runtime.signals import Metrics
 from faultset.collector.spec.features.heap import HeapUse, Language
 
-_CHUNK = 256 * 1024
+_CHUNK_BYTES = 256 * 1024
 """Size of an allocation, large enough to be returned to the system when freed."""
-_PAGE = bytes(range(256)) * 16
+_PAGE_CONTENT = bytes(range(256)) * 16
 _COLD_SHARE = 0.6
 _WARM_REQUESTS = 2000
 
@@ -41,7 +41,7 @@ class Heap:
     @property
     def used_bytes(self) -> int:
         """Bytes that are currently allocated."""
-        return _CHUNK * (len(self._live) + len(self._garbage))
+        return _CHUNK_BYTES * (len(self._live) + len(self._garbage))
 
     def allocate(self) -> None:
         """Allocate the memory of one request; free the garbage once enough has accumulated."""
@@ -49,14 +49,14 @@ class Heap:
         if self._requests <= _WARM_REQUESTS:
             self._grow_to(_COLD_SHARE + (1 - _COLD_SHARE) * self._requests / _WARM_REQUESTS)
         self._due_bytes += int(self._use.request_kib * 1024)
-        while self._due_bytes >= _CHUNK:
-            self._due_bytes -= _CHUNK
+        while self._due_bytes >= _CHUNK_BYTES:
+            self._due_bytes -= _CHUNK_BYTES
             self._garbage.append(_build_chunk())
-        if _CHUNK * len(self._garbage) >= self._use.garbage_mib * 2**20:
+        if _CHUNK_BYTES * len(self._garbage) >= self._use.garbage_mib * 2**20:
             self._collect()
 
     def _grow_to(self, share: float) -> None:
-        while _CHUNK * (len(self._live) + 1) <= share * self._use.live_mib * 2**20:
+        while _CHUNK_BYTES * (len(self._live) + 1) <= share * self._use.live_mib * 2**20:
             self._live.append(_build_chunk())
 
     def _collect(self) -> None:
@@ -88,7 +88,7 @@ class Heap:
 
 def _build_chunk() -> bytes:
     """Return a chunk with all pages written, so that it occupies physical memory."""
-    return _PAGE * (_CHUNK // len(_PAGE))
+    return _PAGE_CONTENT * (_CHUNK_BYTES // len(_PAGE_CONTENT))
 
 
 def _count_tasks() -> int:

@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cpu.add_argument("--workers", type=int, default=1)
     cpu.add_argument("--seconds", type=float, required=True, help="time after which the loops end")
     cpu.add_argument("--pid-file", type=Path, required=True)
-    stop = verbs.add_parser("stop", help="end the processes of the pid file")
+    stop = verbs.add_parser("stop", help="end the processes listed in the pid file")
     stop.add_argument("--pid-file", type=Path, required=True)
     arguments = parser.parse_args(argv)
     if arguments.verb == "stop":

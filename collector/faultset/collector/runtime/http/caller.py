@@ -136,8 +136,8 @@ class Breakers:
 
 
 HEADER = "grpc-timeout"
-_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-_DIGITS = 8
+_UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_MAX_DIGITS = 8
 _GRACE_S = 0.02
 """Grace period of an operation, so that its calls with the same deadline fail first."""
 
@@ -163,10 +163,10 @@ def header_value(left_s: float) -> str:
     ('250000u', '3600000m')
     """
     for unit in ("u", "m", "S"):
-        value = max(0, round(left_s / _UNITS[unit]))
-        if len(str(value)) <= _DIGITS:
+        value = max(0, round(left_s / _UNITS_S[unit]))
+        if len(str(value)) <= _MAX_DIGITS:
             return f"{value}{unit}"
-    return f"{10**_DIGITS - 1}S"
+    return f"{10**_MAX_DIGITS - 1}S"
 
 
 def time_left(headers: Mapping[str, str]) -> float | None:
@@ -177,9 +177,9 @@ def time_left(headers: Mapping[str, str]) -> float | None:
     """
     text = headers.get(HEADER, "")
     digits, unit = text[:-1], text[-1:]
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS and unit in _UNITS):
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS and unit in _UNITS_S):
         return None
-    return int(digits) * _UNITS[unit]
+    return int(digits) * _UNITS_S[unit]
 
 
 @asynccontextmanager
@@ -268,7 +268,7 @@ class CallSettings:
     pool
         Limits the number of concurrent calls; None for no limit.
     hasty_share
-        Share of the calls with a timeout of 0.5 to 3 ms, which are repeated if they time out.
+        Share of the calls with a timeout of 0.5 to 3 ms, which are retried if they time out.
     """
 
     max_age_s: float = MAX_AGE_S
@@ -377,14 +377,16 @@ class Caller:
         client_span = None
         if span is not None:
             client_span = self._tracing.client(span, context, {**self._spans.call_attributes, "peer.service": service})
-        start, answered, code = time.perf_counter(), NO_RESPONSE, Code.OK
+        start, status_label, code = time.perf_counter(), NO_RESPONSE, Code.OK
         try:
             headers = build_headers(get_span(context) if client_span is None else client_span)
-            status, answer = await self._post_in_time(at or service, operation, body, headers, timeout_s, deadline)
-            answered = str(status)
+            status, response_body = await self._post_in_time(
+                at or service, operation, body, headers, timeout_s, deadline
+            )
+            status_label = str(status)
             if status == 200:
-                return json.loads(answer)
-            raise _parse_failure(answer.decode("utf-8"))
+                return json.loads(response_body)
+            raise _parse_failure(response_body.decode("utf-8"))
         except RpcError as error:
             code = error.code
             self._note_failure(client_span, str(error))
@@ -401,7 +403,7 @@ class Caller:
                     client_span.set_attributes(self._spans.outcome_attributes(code))
                 client_span.end()
             self._breakers.record_end(service, code)
-            self._metrics.client(service, operation, "POST", answered).observe(time.perf_counter() - start)
+            self._metrics.client(service, operation, "POST", status_label).observe(time.perf_counter() - start)
 
     def _note_failure(self, span: Span | None, message: str) -> None:
         if span is not None and self._spans.reports_outcome:
@@ -441,19 +443,19 @@ class Caller:
 
     async def _post(self, service: str, operation: str, body: Any, headers: Mapping[str, str]) -> tuple[int, bytes]:
         host, port = self._locate(service)
-        sent = json.dumps(body).encode()
+        request_body = json.dumps(body).encode()
         header_lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         head = (
             f"POST {operation} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n{header_lines}"
-            f"Content-Length: {len(sent)}\r\n\r\n"
+            f"Content-Length: {len(request_body)}\r\n\r\n"
         )
         try:
-            status, answer = await self._client.request(host, port, head.encode(), sent)
+            status, response_body = await self._client.request(host, port, head.encode(), request_body)
         except DialError as error:
             raise self._create_dial_error(service, error.error) from None
         except BrokenError:
             raise RpcError(Code.UNAVAILABLE, self._texts.call_failed(None)) from None
-        return status, answer
+        return status, response_body
 
     def _locate(self, service: str) -> tuple[str, int]:
         """Return the host and port of a service or of `HOST:PORT`."""
@@ -475,7 +477,7 @@ class Caller:
 
 
 def may_repeat(error: RpcError, deadline: float | None) -> bool:
-    """Return whether a call that failed with UNAVAILABLE or DEADLINE_EXCEEDED may be repeated before the deadline."""
+    """Return whether a call that failed with UNAVAILABLE or DEADLINE_EXCEEDED may be retried before the deadline."""
     if isinstance(error, CallRejectedError) or error.code not in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
         return False
     return deadline is None or now() < deadline

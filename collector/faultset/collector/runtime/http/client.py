@@ -34,7 +34,7 @@ class Names:
     hosts:
         JSON file of names and addresses, read again after every change; None to use DNS.
     overrides:
-        Name -> host to resolve in its place.
+        Host to resolve in place of each name.
     """
 
     def __init__(self, hosts: str | None, overrides: Mapping[str, str] | None = None):
@@ -109,18 +109,18 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
-_PORTS = {"http": 80, "https": 443}
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def host_and_port(url: SplitResult) -> tuple[str, int]:
     """Return the host and port of a URL; the port defaults to the scheme's port."""
-    return url.hostname or "", url.port or _PORTS.get(url.scheme, 80)
+    return url.hostname or "", url.port or _DEFAULT_PORTS.get(url.scheme, 80)
 
 
 class HttpClient:
     """Sends requests over reusable connections; all idle ones are closed every `max_age_s`.
 
-    If the server closes a connection, the request on it is not repeated, because it may have been served.
+    If the server closes a connection, the request on it is not retried, because it may have been served.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class HttpClient:
         limit = self._loop.time() - self._max_age_s
         for idle in self._idle.values():
             for connection in tuple(idle):
-                if connection.used <= limit:
+                if connection.last_used_s <= limit:
                     connection.close()
         if any(self._idle.values()):
             self._expiry = self._loop.call_later(self._max_age_s, self._expire)
@@ -240,9 +240,9 @@ class _Connection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, generation: int):
         self._loop, self.generation = loop, generation
         self._transport: asyncio.Transport
-        self._answer: asyncio.Future[HttpAnswer] | None = None
+        self._response: asyncio.Future[HttpAnswer] | None = None
         self.idle_list: list[_Connection] | None = None
-        self.used = 0.0
+        self.last_used_s = 0.0
         self.reusable = False
 
     async def exchange(self, request: bytes) -> HttpAnswer:
@@ -253,17 +253,17 @@ class _Connection(asyncio.Protocol):
             raise BrokenError
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
-        self._answer = self._loop.create_future()
+        self._response = self._loop.create_future()
         self._has_headers = self._has_length = False
         self._transport.write(request)
-        return await self._answer
+        return await self._response
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None or self._answer.done():
+        if self._response is None or self._response.done():
             self.close()  # data without a request
             return
         try:
@@ -289,9 +289,9 @@ class _Connection(asyncio.Protocol):
 
     def _complete(self, status: int, *, keep: bool) -> None:
         self.reusable = keep and not self._transport.is_closing()
-        self.used = self._loop.time()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(HttpAnswer(status, b"".join(self._body)))
+        self.last_used_s = self._loop.time()
+        if self._response is not None and not self._response.done():
+            self._response.set_result(HttpAnswer(status, b"".join(self._body)))
 
     def eof_received(self) -> bool:
         return False
@@ -299,7 +299,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._remove_from_idle()
         self.reusable = False
-        if self._answer is None or self._answer.done():
+        if self._response is None or self._response.done():
             return
         if exc is None and self._has_headers and not self._has_length:
             self._complete(self._parser.get_status_code(), keep=False)
@@ -307,8 +307,8 @@ class _Connection(asyncio.Protocol):
         self._fail()
 
     def _fail(self) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(BrokenError())
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(BrokenError())
         self._transport.close()
 
     def _remove_from_idle(self) -> None:

@@ -1,7 +1,7 @@
 """An HTTP/1.1 server with low overhead.
 
-httptools parses the requests. Connections stay open, and each answers its requests in order. See `client.py` for
-the gain over aiohttp.
+httptools parses the requests. Connections are kept open, and each handles its requests in order. See `client.py`
+for the gain over aiohttp.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from yarl import URL
 
 _LARGEST_BODY = 1 << 20
 _LARGEST_HEAD = 1 << 16
-_WAITING_REQUESTS = 16
+_MAX_WAITING_REQUESTS = 16
 """Number of waiting requests of a connection at which reading from it pauses."""
 _BACKLOG = 1024
 
@@ -88,7 +88,7 @@ class HttpServer:
     Parameters
     ----------
     handler
-        Answers each request.
+        Handles each request.
     """
 
     def __init__(self, handler: Handler):
@@ -117,18 +117,18 @@ class HttpServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection of a client, whose requests are answered in sequence."""
+    """One connection of a client, whose requests are handled in sequence."""
 
     def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop):
         self._server, self._loop = server, loop
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport
-        self._waiting: deque[HttpRequest] = deque()
+        self._waiting_requests: deque[HttpRequest] = deque()
         self._paused = self._finishing = False
         self.task: asyncio.Task[None] | None = None
-        self._begin()
+        self._reset_request()
 
-    def _begin(self) -> None:
+    def _reset_request(self) -> None:
         self._target, self._headers, self._body = b"", {}, b""
         self._size = 0
 
@@ -141,7 +141,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
-        self._waiting.clear()
+        self._waiting_requests.clear()
         if self.task is not None:
             self.task.cancel()
 
@@ -149,7 +149,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._finishing = True  # answer over HTTP and ignore the upgrade to another protocol
+            self._finishing = True  # respond over HTTP and ignore the upgrade to another protocol
         except httptools.HttpParserError as error:
             self._refuse(413 if isinstance(error.__context__, _TooLargeError) else 400)
 
@@ -182,14 +182,14 @@ class _Connection(asyncio.Protocol):
             self._body,
             parser.should_keep_alive(),
         )
-        self._begin()
+        self._reset_request()
         if self._finishing:
             return
         if self.task is None:
-            self.task = self._loop.create_task(self._answer(request))
+            self.task = self._loop.create_task(self._respond(request))
             return
-        self._waiting.append(request)
-        if len(self._waiting) >= _WAITING_REQUESTS and not self._paused:
+        self._waiting_requests.append(request)
+        if len(self._waiting_requests) >= _MAX_WAITING_REQUESTS and not self._paused:
             self._paused = True
             self._transport.pause_reading()
 
@@ -198,7 +198,7 @@ class _Connection(asyncio.Protocol):
         if self._size > limit:
             raise _TooLargeError
 
-    async def _answer(self, request: HttpRequest) -> None:
+    async def _respond(self, request: HttpRequest) -> None:
         try:
             response = await self._server.handler(request)
         except asyncio.CancelledError:
@@ -217,8 +217,8 @@ class _Connection(asyncio.Protocol):
         self._transport.write(b"%s%d\r\nDate: %s\r\n\r\n%s" % (head, len(response.body), date, body))
         if not keep:
             self._transport.close()
-        elif self._waiting:
-            self.task = self._loop.create_task(self._answer(self._waiting.popleft()))
+        elif self._waiting_requests:
+            self.task = self._loop.create_task(self._respond(self._waiting_requests.popleft()))
             if self._paused:
                 self._paused = False
                 self._transport.resume_reading()
@@ -231,7 +231,7 @@ class _Connection(asyncio.Protocol):
         self._transport.close()
 
     def finish(self) -> None:
-        """Close the connection once the current request is answered."""
+        """Close the connection once the current request has been answered."""
         self._finishing = True
         if self.task is None:
             self._transport.close()

@@ -1,4 +1,4 @@
-"""Sends spans to an OTLP/HTTP receiver once a second, in the background."""
+"""Send spans to an OTLP/HTTP receiver once a second, in the background."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from faultset.collector.runtime.http.client import BrokenError, DialError, HttpC
 from faultset.collector.runtime.tracing import RecordedSpan, SpanEncoder
 
 _PAUSE_S = 1.0
-_MAX_WAITING = 8192
-_BATCH = 1024
+_MAX_BUFFERED = 8192
+_BATCH_SPANS = 1024
 _TIMEOUT_S = 2.0
 _RETRY_PAUSE_S = 0.5
 _FLUSH_S = 3.0
@@ -45,19 +45,19 @@ class SpanSender:
             f"POST {url.path.rstrip('/')}/v1/traces HTTP/1.1\r\nHost: {url.netloc}\r\n"
             "Content-Type: application/x-protobuf\r\nContent-Length: "
         )
-        self._waiting: list[RecordedSpan] = []
+        self._buffer: list[RecordedSpan] = []
         self._timer: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
         self._client: HttpClient | None = None
 
     def add(self, span: RecordedSpan) -> None:
         """Add a span to the buffer; needs a running event loop."""
-        waiting = self._waiting
-        if len(waiting) < _MAX_WAITING:
-            waiting.append(span)
+        buffer = self._buffer
+        if len(buffer) < _MAX_BUFFERED:
+            buffer.append(span)
         if self._sending is not None:
             return
-        if len(waiting) >= _BATCH:
+        if len(buffer) >= _BATCH_SPANS:
             self._begin()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_PAUSE_S, self._begin)
@@ -66,13 +66,13 @@ class SpanSender:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._sending is None and self._waiting:
+        if self._sending is None and self._buffer:
             self._sending = asyncio.get_running_loop().create_task(self._send_all())
 
     async def _send_all(self) -> None:
         try:
-            while self._waiting:
-                batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
+            while self._buffer:
+                batch, self._buffer = self._buffer[:_BATCH_SPANS], self._buffer[_BATCH_SPANS:]
                 await self._send(self._encoder.encode(batch))
         finally:
             self._sending = None

@@ -24,7 +24,7 @@ class Code(enum.IntEnum):
     UNAVAILABLE = 14
 
 
-_NAMES = {
+_CODE_NAMES = {
     Code.OK: "OK",
     Code.CANCELED: "Canceled",
     Code.UNKNOWN: "Unknown",
@@ -36,7 +36,7 @@ _NAMES = {
     Code.INTERNAL: "Internal",
     Code.UNAVAILABLE: "Unavailable",
 }
-_CLASSES = {
+_STATUS_CLASSES = {
     Code.OK: "2xx",
     Code.CANCELED: "4xx",
     Code.INVALID_ARGUMENT: "4xx",
@@ -44,7 +44,7 @@ _CLASSES = {
     Code.FAILED_PRECONDITION: "4xx",
     Code.UNKNOWN: "0xx",
 }
-_HTTP = {
+_HTTP_STATUSES = {
     Code.OK: 200,
     Code.CANCELED: 499,
     Code.INVALID_ARGUMENT: 400,
@@ -80,15 +80,15 @@ class RpcError(Exception):
         self.dialled = dialled
 
     def __str__(self) -> str:
-        return f"rpc error: code = {_NAMES[self.code]} desc = {self.description}"
+        return f"rpc error: code = {_CODE_NAMES[self.code]} desc = {self.description}"
 
 
 class CallRejectedError(RpcError):
-    """An open circuit breaker rejects a call, which is not repeated."""
+    """An open circuit breaker rejected a call, which is not retried."""
 
 
 class BadRequest(Exception):
-    """An endpoint refuses a request.
+    """An endpoint refused a request.
 
     Attributes
     ----------
@@ -103,12 +103,12 @@ class BadRequest(Exception):
 
 def response_class(code: Code) -> str:
     """Return the class of a code in OpenTracing's interceptor: 2xx, 4xx, 5xx, or 0xx for UNKNOWN."""
-    return _CLASSES.get(code, "5xx")
+    return _STATUS_CLASSES.get(code, "5xx")
 
 
 def http_status(code: Code) -> int:
     """Return the HTTP status that corresponds to a code."""
-    return _HTTP.get(code, 500)
+    return _HTTP_STATUSES.get(code, 500)
 
 
 class ErrorTexts:
@@ -205,7 +205,7 @@ class SpanStyle:
     convention
         The instrumentation that spans imitate. With OpenTracing's interceptor for gRPC, only codes of class 5xx mark
         the span of a callee as an error, and spans of endpoints never are. With OpenTelemetry, every failed call and
-        every endpoint that answers with 500 or more is an error.
+        every endpoint that responds with 500 or more is an error.
     """
 
     call_component: str | None = "gRPC"
@@ -230,11 +230,11 @@ class SpanStyle:
         return {"response_code": int(code), "response_class": response_class(code)}
 
     def is_server_error(self, code: Code) -> bool:
-        """Return whether the span of a callee that answers with a code is an error."""
+        """Return whether the span of a callee that responds with a code is an error."""
         if self.convention == "opentelemetry":
             return code is not Code.OK
         return response_class(code) == "5xx"
 
     def is_endpoint_error(self, status: int) -> bool:
-        """Return whether the span of an endpoint that answers with an HTTP status is an error."""
+        """Return whether the span of an endpoint that responds with an HTTP status is an error."""
         return self.convention == "opentelemetry" and status >= _SERVER_ERROR

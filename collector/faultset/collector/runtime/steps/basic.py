@@ -24,7 +24,7 @@ from faultset.collector.spec.steps import CalledOperation
 
 
 class Require(Step):
-    """Answer with `status` and `message` unless every field is present and valid."""
+    """Respond with `status` and `message` unless every field is present and valid."""
 
     keyword = "require"
     fields: tuple[str, ...]
@@ -72,9 +72,9 @@ class Call(Step):
     save: str | None = None
     """Name under which the reply is saved for later steps."""
     span: str | None = None
-    """Name of the client's span; by default the operation."""
+    """Name of the client span; by default the operation."""
     has_span: bool = True
-    """Whether the call has a client's span. If not, the callee's span is a child of the calling operation's span."""
+    """Whether the call has a client span. If not, the callee's span is a child of the calling operation's span."""
     timeout_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     """Seconds without a response after which the call fails; by default RPC_TIMEOUT_MS or, without it, no limit."""
     deadline_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
@@ -245,7 +245,7 @@ class UniqueId(Step):
     """Name under which the milliseconds since 1970 are saved; by default they are not."""
 
     def names_saved(self) -> tuple[str, ...]:
-        """Return the names of identifier and time."""
+        """Return the names of the identifier and the time."""
         return (self.save,) if self.save_time is None else (self.save, self.save_time)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:

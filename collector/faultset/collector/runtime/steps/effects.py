@@ -195,7 +195,7 @@ class ReadSetting(Step):
     @model_validator(mode="after")
     def _check_source(self) -> ReadSetting:
         if (self.variable is None) == (self.file is None):
-            raise ValueError("a setting must have either variable or file; name one of them")
+            raise ValueError("a setting must have either variable or file; give one of them")
         return self
 
     def variables_read(self) -> tuple[str, ...]:
@@ -209,17 +209,17 @@ class ReadSetting(Step):
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         """Return a function that saves the value."""
         read = _read_variable(self.variable, self.json_) if self.file is None else _read_file(self.file, self.json_)
-        default, name = getter(self.default), self.file or self.variable
+        default, source = getter(self.default), self.file or self.variable
 
         def handle(request: RequestContext) -> None:
             try:
                 value = read()
             except ValueError as error:
-                raise RpcError(Code.INTERNAL, f"{name} is not JSON: {error}") from None
+                raise RpcError(Code.INTERNAL, f"{source} is not JSON: {error}") from None
             if value is None:
                 value = default(request.values)
             if value is None:
-                raise RpcError(Code.INTERNAL, f"{'variable' if self.file is None else 'file'} {name} does not exist")
+                raise RpcError(Code.INTERNAL, f"{'variable' if self.file is None else 'file'} {source} does not exist")
             request.values[self.save] = value
 
         return handle

@@ -35,7 +35,7 @@ class Parallel(Step):
     def _check_names_differ(self) -> Parallel:
         saved: set[str] = set()
         for branch in self.branches:
-            names = set(_names_saved(branch))
+            names = set(_list_saved_names(branch))
             if repeated := sorted(saved & names):
                 raise ValueError(f"only one branch may save {repeated[0]!r}, but two do; use different names")
             saved |= names
@@ -136,12 +136,12 @@ class ForEach(Step):
         return handle
 
 
-def _names_saved(steps: Sequence[StepModel]) -> Iterator[str]:
+def _list_saved_names(steps: Sequence[StepModel]) -> Iterator[str]:
     """Yield the names that steps save for later steps; names saved inside a loop are left out."""
     for step in steps:
         yield from step.names_saved()
         if not isinstance(step, ForEach):
-            yield from _names_saved([inner for _, inner in step.inner_steps()])
+            yield from _list_saved_names([inner for _, inner in step.inner_steps()])
 
 
 def _locate_steps(path: FieldPath, steps: Sequence[StepModel]) -> Iterator[tuple[FieldPath, StepModel]]:

@@ -145,8 +145,8 @@ class _Reader:
             with self._service.store_span(request, step.cache, step.cache_span):
                 return await self._cache.get_many(keys)
         except StoreError as error:
-            listed = self._service.persona.format_list(keys)
-            self._report(step.cache_error.format(keys=listed, error=error), step.on_cache_error)
+            key_list = self._service.persona.format_list(keys)
+            self._report(step.cache_error.format(keys=key_list, error=error), step.on_cache_error)
             return [None] * len(keys)
 
     async def fill(self, request: RequestContext, documents: dict[str, str | None], missing: list[str]) -> None:
@@ -210,9 +210,9 @@ class FindDocuments(StoreStep):
     """Name under which the result is saved for later steps."""
 
     @model_validator(mode="after")
-    def _has_one_kind_of_keys(self) -> FindDocuments:
+    def _check_keys(self) -> FindDocuments:
         if (self.key is None) == (self.keys is None):
-            raise ValueError("find_documents must have either key or keys; name one of them")
+            raise ValueError("find_documents must have either key or keys; give one of them")
         if self.appended and self.key is None:
             raise ValueError("an append-only collection must be read with key, not keys")
         return self
@@ -294,7 +294,7 @@ class PushSorted(StoreStep):
     members: Any
     """A list of mappings with `member` and a number `score`; if it or `keys` is empty, nothing is written."""
     at_most: int | None = Field(default=None, ge=1)
-    """Maximum number of members of a set; the members with the highest scores stay. By default all stay."""
+    """Maximum number of members of a set; the members with the highest scores are kept. By default all are kept."""
 
     def stores_written(self) -> tuple[str, ...]:
         """Return the store."""

@@ -22,7 +22,7 @@ from faultset.core.errors import PlatformError
 
 
 class StoreError(Exception):
-    """A store is unreachable, refuses or does not answer; the text is what the imitated client would report.
+    """A store is unreachable, refuses a request or does not respond; the text is what the imitated client would report.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ an undo repairs only its own fault."""
 
 Capability = Literal["accounts", "rights", "locks", "files", "memory-limit", "connection-limit"]
 """Features of a store that faults may need: accounts, revocable rights, locks and queries that block others, files
-whose size can be limited, a memory limit at which writes are refused, and a limit of connections."""
+whose size can be limited, a memory limit at which writes are refused, and a connection limit."""
 
 
 class AdminChange(NamedTuple):
@@ -70,7 +70,7 @@ class AdminChange(NamedTuple):
 
 
 REVOKE_RIGHTS = AdminChange("revoke-rights", "grant-rights")
-"""The application's account may log in but run no command."""
+"""The application's account may log in but not run any command."""
 REVOKE_WRITING = AdminChange("revoke-writing", "grant-rights")
 """The application's account may read but no longer write."""
 REVOKE_CONSUMING = AdminChange("revoke-consuming", "grant-rights")
@@ -80,7 +80,7 @@ REMOVE_ACCOUNT = AdminChange("remove-account", "create-account")
 REQUIRE_PASSWORD = AdminChange("require-password", "set-password")
 """The application's account gets an unknown password."""
 REWRITE_PASSWORD = AdminChange("set-password", "set-password")
-"""The application's account keeps its password, which is written again."""
+"""The application's account keeps its password, which is rewritten."""
 EMPTY_STORE = AdminChange("empty-store", "empty-store")
 """All data is deleted; the undo deletes it again."""
 
@@ -349,11 +349,11 @@ class StoreClient(ABC, Generic[Connection]):
 
     def set_later(self, key: str, value: str) -> None:
         """Write a value to the cache in the background, after earlier writes of the same key; ignore failures."""
-        before = self._writing.get(key)
+        previous_write = self._writing.get(key)
 
         async def write() -> None:
-            if before is not None:
-                await asyncio.wait((before,))
+            if previous_write is not None:
+                await asyncio.wait((previous_write,))
             with contextlib.suppress(StoreError):
                 await self.set_one(key, value)
             if self._writing.get(key) is task:

@@ -18,7 +18,7 @@ STORE_DRIVERS: dict[str, StoreDriver] = {
 ORIGINAL_DRIVERS: dict[str, OriginalDriver] = {
     driver.role: driver for driver in STORE_DRIVERS.values() if isinstance(driver, OriginalDriver)
 }
-"""Role -> driver that runs the original server, such as memcached, instead of Redis."""
+"""Drivers by role, which run the original server, such as memcached, instead of Redis."""
 
 
 def read_original_versions(names: Iterable[str]) -> dict[str, str]:
@@ -41,7 +41,7 @@ def read_original_versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def store_driver(name: str) -> StoreDriver:
-    """Return a driver by name; raise UsageError, with a similar name, if it does not exist."""
+    """Return a driver by name; raise UsageError, which suggests a similar name, if it does not exist."""
     if name not in STORE_DRIVERS:
         raise unknown_name("store driver", name, STORE_DRIVERS)
     return STORE_DRIVERS[name]

@@ -22,7 +22,7 @@ from faultset.core.errors import PlatformError
 ADMINISTRATOR = "root"
 UNREADABLE = '{"order_id": '
 _TIMEOUT_S = 10.0
-_NOTHING = "faultset:none"
+_MISSING_KEY = "faultset:none"
 """Key that exists in no store."""
 _COMPARE_PAIRS = """
 local documents = {}
@@ -63,13 +63,13 @@ class RedisAdministrator(StoreAdministrator):
 
     @contextmanager
     def as_administrator(self, purpose: str) -> Iterator[redis.Redis]:
-        """Yield a client with the administrator's account; raise PlatformError if the server refuses."""
+        """Yield a client with the administrator's account; raise PlatformError if the server refuses a request."""
         with self._client(ADMINISTRATOR, self.access.credentials.administrator, purpose) as client:
             yield client
 
     @contextmanager
     def as_application(self, purpose: str) -> Iterator[redis.Redis]:
-        """Yield a client with the application's account; raise PlatformError if the server refuses."""
+        """Yield a client with the application's account; raise PlatformError if the server refuses a request."""
         with self._client(self.access.account, self.access.credentials.application, purpose) as client:
             yield client
 
@@ -147,9 +147,9 @@ class RedisAdministrator(StoreAdministrator):
                 while should_continue():
                     start_s = time.monotonic()
                     client.eval(_COMPARE_PAIRS, 0, str(pairs))
-                    took_ms = 1000 * (time.monotonic() - start_s)
+                    duration_ms = 1000 * (time.monotonic() - start_s)
                     # scripts cannot measure time, so adjust the number of pairs to the last duration
-                    pairs = min(_MAX_PAIRS, max(_FIRST_PAIRS, round(pairs * min(4.0, on_ms / took_ms))))
+                    pairs = min(_MAX_PAIRS, max(_FIRST_PAIRS, round(pairs * min(4.0, on_ms / duration_ms))))
                     time.sleep(off_ms / 1000)
 
         begin_work(work, workers=1, seconds=seconds, pid_file=pid_file)
@@ -190,11 +190,11 @@ class RedisAdministrator(StoreAdministrator):
     def state(self, stream: str | None = None) -> dict[str, Any]:
         """Report what the server refuses, by trying commands that change nothing."""
         limit, hard = resource.prlimit(self._server_pid(), resource.RLIMIT_FSIZE)
-        consume = ("XREADGROUP", "GROUP", "none", "none", "COUNT", "1", "STREAMS", _NOTHING, ">")
+        consume_command = ("XREADGROUP", "GROUP", "none", "none", "COUNT", "1", "STREAMS", _MISSING_KEY, ">")
         with self.as_application("state") as application, self.as_administrator("state") as administrator:
             state: dict[str, Any] = {
-                "write_refused": _find_refusal(application, "DEL", _NOTHING),
-                "consume_refused": _find_refusal(application, *consume),
+                "write_refused": _find_refusal(application, "DEL", _MISSING_KEY),
+                "consume_refused": _find_refusal(application, *consume_command),
                 "file_limit": None if limit == hard else limit,
                 "file_write": administrator.info("persistence").get("aof_last_write_status", "ok"),
             }

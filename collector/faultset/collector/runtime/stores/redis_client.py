@@ -28,7 +28,14 @@ from faultset.collector.runtime.stores.driver import (
 MIN_TOPIC_MESSAGES = 50_000
 """Minimum number of messages that a topic keeps; older ones may be deleted."""
 _REDIAL_S = 0.1
-_VERBS = {"HGET": "find", "HMGET": "find", "HVALS": "find", "LRANGE": "find", "HLEN": "count", "EXISTS": "count"}
+_VERB_BY_COMMAND = {
+    "HGET": "find",
+    "HMGET": "find",
+    "HVALS": "find",
+    "LRANGE": "find",
+    "HLEN": "count",
+    "EXISTS": "count",
+}
 """MongoDB's verbs for commands of Redis; the verb of all others is `insert`."""
 
 
@@ -161,7 +168,7 @@ class RedisClient(StoreClient[_Link]):
         await self.run("MSET", *(word for pair in values.items() for word in pair))
 
     async def set_one(self, key: str, value: str) -> None:
-        """Write one value of a cache."""
+        """Write one value to the cache."""
         await self.run("SET", key, value)
 
     async def publish(self, topic: str, messages: Sequence[Mapping[str, str]]) -> None:
@@ -262,7 +269,7 @@ class RedisClient(StoreClient[_Link]):
             database=database,
             collection=key.removeprefix(f"{database}.").partition(":")[0],
             command=command.lower(),
-            verb=_VERBS.get(command, "insert"),
+            verb=_VERB_BY_COMMAND.get(command, "insert"),
             reply=reply.removeprefix("NOPERM "),
         )
 

@@ -27,7 +27,17 @@ from faultset.collector.runtime.stores.redis_client import ClientTexts, RedisCli
 from faultset.collector.runtime.stores.users import write_private_file
 from faultset.core.errors import PlatformError
 
-_RIGHTS = ("~*", "-@all", "+@read", "+@write", "+@connection", "-@admin", "-@dangerous", "-@scripting", "-@blocking")
+_APP_RIGHTS = (
+    "~*",
+    "-@all",
+    "+@read",
+    "+@write",
+    "+@connection",
+    "-@admin",
+    "-@dangerous",
+    "-@scripting",
+    "-@blocking",
+)
 """Rights of the application's account, as words of `ACL SETUSER`: only what its clients need."""
 
 _REMOVED_COMMANDS = ("CONFIG", "MODULE", "DEBUG", "SAVE", "BGSAVE", "REPLICAOF", "SLAVEOF", "MIGRATE", "MONITOR")
@@ -73,7 +83,7 @@ class RedisDriver(StoreDriver):
     timeout_s
         Timeout of a client for connecting, and for a response.
     redials
-        Whether a client repeats refused connections until the timeout.
+        Whether a client retries refused connections until the timeout.
     options
         Options of the server.
     texts
@@ -139,14 +149,14 @@ class RedisDriver(StoreDriver):
 
     @property
     def _rights(self) -> tuple[str, ...]:
-        return (*_RIGHTS, *self.extra_rights)
+        return (*_APP_RIGHTS, *self.extra_rights)
 
 
 def _build_cache_options(maxmemory: str, policy: str = "noeviction") -> MappingProxyType[str, str]:
     return MappingProxyType({"appendonly": "no", "maxmemory": maxmemory, "maxmemory-policy": policy})
 
 
-_DATABASE = MappingProxyType({"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction"})
+_DATABASE_OPTIONS = MappingProxyType({"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction"})
 
 REDIS_DRIVERS = (
     RedisDriver(
@@ -155,7 +165,7 @@ REDIS_DRIVERS = (
         keeps_data=True,
         timeout_s=10.0,
         redials=True,
-        options=_DATABASE,
+        options=_DATABASE_OPTIONS,
         texts=ClientTexts(
             refused_login="server returned error on SASL authentication step: Authentication failed.",
             refused_command='not authorized on {database} to execute command {{ {verb}: "{collection}" }} '
@@ -208,7 +218,7 @@ REDIS_DRIVERS = (
         port=5432,
         keeps_data=True,
         timeout_s=15.0,
-        options=_DATABASE,
+        options=_DATABASE_OPTIONS,
         texts=ClientTexts(
             refused_login='28P01: password authentication failed for user "otelu"',
             refused_command="42501: permission denied for table {collection}",
@@ -237,7 +247,7 @@ REDIS_DRIVERS = (
         keeps_data=True,
         timeout_s=5.0,
         redials=True,
-        options=_DATABASE,
+        options=_DATABASE_OPTIONS,
         texts=ClientTexts(
             refused_login="Engine(Status { code: IoError, sub_code: None, sev: NoError, state: Permission denied })",
             refused_command="Engine(Status {{ code: NotSupported, state: {command} on column family {collection} }})",

@@ -59,8 +59,8 @@ def _administer(arguments: argparse.Namespace) -> None:
     match arguments.verb:
         case "lock" | "report":
             start = administrator.lock if arguments.verb == "lock" else administrator.report
-            times = {name: getattr(arguments, name) for name in ("on_ms", "off_ms", "seconds")}
-            start(**times, pid_file=arguments.pid_file)
+            durations = {name: getattr(arguments, name) for name in ("on_ms", "off_ms", "seconds")}
+            start(**durations, pid_file=arguments.pid_file)
         case "limit-files":
             administrator.limit_files(arguments.leave)
         case "free-files":
@@ -158,7 +158,7 @@ def store_address() -> str:
     in_cluster = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
     if address.is_unspecified or address.is_multicast or not (in_cluster or address.is_loopback):
         raise PlatformError(
-            f"POD_IP must be the pod's address, or a loopback address outside a cluster, but is {text}; set it to one"
+            f"POD_IP must be the pod's address, or a loopback address outside a cluster, but is {text}; correct it"
         )
     return text
 
@@ -175,8 +175,8 @@ def data_folder(driver: StoreDriver) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PlatformError(
-            f"the store's data folder cannot be created: {error}; mount a writable volume there, or name another "
-            "folder in FAULTSET_DATA"
+            f"the store's data folder cannot be created: {error}; mount a writable volume there, or set "
+            "FAULTSET_DATA to another folder"
         ) from None
     return folder
 

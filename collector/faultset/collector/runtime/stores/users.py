@@ -14,10 +14,10 @@ from pathlib import Path
 from faultset.collector.spec.containers import CREDENTIALS_PATH
 from faultset.core.errors import PlatformError
 
-_READING = "dac_read_search"
+_READ_CAPABILITY = "dac_read_search"
 """Capability that the server's user keeps if root has it, to reach its files in folders that only root may enter."""
-_READING_BIT = 2
-_STATUS = Path("/proc/self/status")
+_READ_CAPABILITY_BIT = 2
+_STATUS_FILE = Path("/proc/self/status")
 
 _OPTIONS_OF_ROOT = ("--ipc",)
 """Options of `unshare` for private shared memory. Root needs no user namespace, which would prevent changing users."""
@@ -54,11 +54,11 @@ def server_user(preferred: str) -> pwd.struct_passwd | None:
 
 
 def argv_as_user(argv: Sequence[str], preferred: str) -> list[str]:
-    """For root, return a command that runs without its rights and dies with its parent; otherwise return `argv`."""
+    """If this user is root, return a command that runs without root's rights and ends with its parent; else `argv`."""
     user = server_user(preferred)
     if user is None:
         return [*argv]
-    capabilities = f"-all,+{_READING}" if _may_read_everything() else "-all"
+    capabilities = f"-all,+{_READ_CAPABILITY}" if _may_read_everything() else "-all"
     rights = [f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}", f"--bounding-set={capabilities}"]
     ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
     return [str(shutil.which("setpriv")), *ids, *rights, "--pdeathsig=KILL", "--", *argv]
@@ -66,8 +66,8 @@ def argv_as_user(argv: Sequence[str], preferred: str) -> list[str]:
 
 def _may_read_everything() -> bool:
     """Return whether root may enter any folder, which containers usually forbid."""
-    match = re.search(r"^CapBnd:\s*([0-9a-f]+)$", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
-    return match is not None and bool(int(match[1], 16) >> _READING_BIT & 1)
+    match = re.search(r"^CapBnd:\s*([0-9a-f]+)$", _STATUS_FILE.read_text(encoding="ascii"), re.MULTILINE)
+    return match is not None and bool(int(match[1], 16) >> _READ_CAPABILITY_BIT & 1)
 
 
 def argv_with_private_memory(argv: Sequence[str]) -> list[str]:
@@ -81,7 +81,7 @@ def argv_with_private_memory(argv: Sequence[str]) -> list[str]:
 
 
 def set_folder_owner(folder: Path, preferred: str) -> None:
-    """Make a folder accessible to the server's user only."""
+    """Make a folder accessible only to the server's user."""
     folder.chmod(0o700)
     set_owner(folder, preferred)
 
@@ -101,8 +101,8 @@ def read_password(name: str) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
         raise PlatformError(
-            f"the password in {path} cannot be read ({reason}); mount the Secret there, or name its folder in "
-            "FAULTSET_CREDENTIALS"
+            f"the password in {path} cannot be read ({reason}); mount the Secret there, or set "
+            "FAULTSET_CREDENTIALS to its folder"
         ) from None
     if not password:
         raise PlatformError(f"the password in {path} must not be empty")
@@ -155,7 +155,7 @@ def open_file_sizes(pid: int, suffix: str) -> list[int]:
 
 
 def file_size_limits(pid: int) -> tuple[str, str]:
-    """Return the soft and hard limit of the file size of a process, in bytes or `unlimited`."""
+    """Return the soft and hard limits of the file size of a process, in bytes or `unlimited`."""
     lines = Path(f"/proc/{pid}/limits").read_text(encoding="ascii").splitlines()
     limits = next(line for line in lines if line.startswith(_FILE_SIZE))
     soft, hard = limits.removeprefix(_FILE_SIZE).split()[:2]

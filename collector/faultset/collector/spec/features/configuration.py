@@ -88,7 +88,7 @@ class MountedFiles(ConfigurationSource):
     Attributes
     ----------
     items
-        Key -> file name, to mount only some keys or under other names.
+        File names by key, to mount only some keys or to mount them under other names.
     """
 
     items: dict[str, str] = Field(default_factory=dict)

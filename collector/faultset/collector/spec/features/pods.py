@@ -18,7 +18,7 @@ class ContainerFields(FrozenModel):
     environment, environment_from
         Environment variables: individual ones, and all keys of ConfigMaps or Secrets.
     files
-        Folder -> ConfigMap or Secret mounted there as files.
+        ConfigMap or Secret mounted as files, by folder.
     cpu_limit, memory_limit_mib
         Limits above which the container is throttled or killed.
     cpu_request, memory_request_mib
@@ -35,7 +35,7 @@ class ContainerFields(FrozenModel):
     memory_request_mib: int = Field(default=32, gt=0, le=1 << 20)
 
     def resources(self) -> dict[str, dict[str, str]]:
-        """Return requests and limits in Kubernetes' quantities."""
+        """Return the requests and limits as Kubernetes quantities."""
         cpu, memory = min(self.cpu_request, self.cpu_limit), min(self.memory_request_mib, self.memory_limit_mib)
         return {
             "requests": {"cpu": f"{round(1000 * cpu)}m", "memory": f"{memory}Mi"},
@@ -61,7 +61,7 @@ class InitContainer(ContainerFields):
     wait_for: str | None = None
 
     @model_validator(mode="after")
-    def _does_one_thing(self) -> InitContainer:
+    def _validate_action(self) -> InitContainer:
         if bool(self.program) == (self.wait_for is not None):
             raise ValueError("exactly one of program and wait_for must be given")
         return self

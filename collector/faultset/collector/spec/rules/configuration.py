@@ -108,7 +108,7 @@ def list_mounted_files(app: AppSpec, container: ContainerFields) -> tuple[str, .
 
 
 def list_configuration_objects(app: AppSpec) -> Mapping[tuple[str, str], Collection[str]]:
-    """Return the keys that containers may refer to in each ConfigMap and Secret, by (kind, name)."""
+    """Return the keys of the ConfigMaps and Secrets that containers may refer to, by kind and name."""
     objects: dict[tuple[str, str], Collection[str]] = {("ConfigMap", name): keys for name, keys in app.configs.items()}
     if app.flags is not None:
         objects["ConfigMap", app.flags.config_map] = (app.flags.file,)
@@ -128,8 +128,8 @@ def _check_references(
     existing = objects[source.kind, source.source]
     for key in keys:
         if key not in existing:
-            listed = ", ".join(sorted(existing)) or "none"
-            yield field_path, f"unknown key {key!r} of {source.kind} {source.source}, expected one of {listed}"
+            key_list = ", ".join(sorted(existing)) or "none"
+            yield field_path, f"unknown key {key!r} of {source.kind} {source.source}, expected one of {key_list}"
 
 
 def _check_folder(app: AppSpec, container: ContainerFields, field_path: FieldPath, path: str) -> Iterator[Finding]:
@@ -137,10 +137,10 @@ def _check_folder(app: AppSpec, container: ContainerFields, field_path: FieldPat
     if not folder.is_absolute() or ".." in folder.parts or len(folder.parts) < 2:
         yield field_path, f"files must be mounted into a folder with an absolute path, got {path!r}"
         return
-    reserved = [PurePosixPath(SPEC_PATH).parent, PurePosixPath(DATA_PATH), PurePosixPath(CREDENTIALS_PATH)]
+    reserved_folders = [PurePosixPath(SPEC_PATH).parent, PurePosixPath(DATA_PATH), PurePosixPath(CREDENTIALS_PATH)]
     if app.flags is not None:
-        reserved.append(PurePosixPath(app.flags.folder))
-    others = [*reserved, *(PurePosixPath(other) for other in container.files if other != path)]
+        reserved_folders.append(PurePosixPath(app.flags.folder))
+    others = [*reserved_folders, *(PurePosixPath(other) for other in container.files if other != path)]
     for other in others:
         if folder.is_relative_to(other) or other.is_relative_to(folder):
             yield field_path, f"{path} overlaps {other}, which is already mounted; choose another folder"

@@ -143,22 +143,22 @@ def _check_relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
         yield from _check_name((*path, "breakers", callee), callee, service.calls)
     for name, consumer in service.consumers.items():
         yield from _check_name((*path, "consumers", name, "store"), consumer.store, service.stores)
-    for inside, step in service.steps():
-        inner = (*path, *inside)
+    for relative_path, step in service.steps():
+        step_path = (*path, *relative_path)
         for store in step.stores_used():
-            yield from _check_name(inner, store, service.stores)
+            yield from _check_name(step_path, store, service.stores)
         for index in step.indexes_used():
-            yield from _check_name(inner, index, service.indexes)
+            yield from _check_name(step_path, index, service.indexes)
         for flag in step.flags_read():
-            yield from _check_name(inner, flag, app.flags.flags if app.flags else ())
+            yield from _check_name(step_path, flag, app.flags.flags if app.flags else ())
         for variable in step.variables_read():
-            yield from _check_name(inner, variable, list_variables(app, service))
+            yield from _check_name(step_path, variable, list_variables(app, service))
         for file in step.files_read():
-            yield from _check_name(inner, file, list_mounted_files(app, service))
+            yield from _check_name(step_path, file, list_mounted_files(app, service))
         for call in step.operations_called():
-            yield from _check_name(inner, call.service, app.services)
+            yield from _check_name(step_path, call.service, app.services)
             if call.service in app.services:
-                yield from _check_name(inner, call.operation, app.services[call.service].operations)
+                yield from _check_name(step_path, call.operation, app.services[call.service].operations)
 
 
 def _check_workload(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
@@ -248,7 +248,7 @@ def _check_entry(app: AppSpec) -> Iterator[Problem]:
         return
     for name, request in app.requests.items():
         if find_route(request.path, entry.operations, request.method) is None:
-            served = ", ".join(entry.operations) or "nothing"
+            operations = ", ".join(entry.operations) or "nothing"
             yield Problem(
-                ("requests", name, "path"), f"{entry.name} does not serve {request.endpoint}; it serves {served}"
+                ("requests", name, "path"), f"{entry.name} does not serve {request.endpoint}; it serves {operations}"
             )

@@ -95,7 +95,7 @@ def test_our_own_stack_comes_first(api_server, connect, prometheus, installed) -
     "name", ["prometheus-node-exporter", "prometheus-alertmanager", "prometheus-pushgateway", "prometheus-operator"]
 )
 def test_relatives_of_prometheus_are_not_taken_for_it(installed, connect, name) -> None:
-    with pytest.raises(PlatformError, match=r"no answering Prometheus .*searched for prometheus-server"):
+    with pytest.raises(PlatformError, match=r"no responding Prometheus .*searched for prometheus-server"):
         discover(connect(installed(f"monitoring/{name}:9090")))
 
 
@@ -106,12 +106,12 @@ def test_a_cluster_without_prometheus_is_told_what_to_do(installed, connect) -> 
 
 def test_a_service_without_pods_does_not_count(api_server, connect) -> None:
     api_server.add_service("observe/prometheus-server:80")
-    with pytest.raises(PlatformError, match="observe/prometheus-server:80 did not answer"):
+    with pytest.raises(PlatformError, match="observe/prometheus-server:80 did not respond"):
         discover(connect(api_server))
 
 
 def test_a_cluster_without_jaeger_is_told_what_to_do(installed, connect) -> None:
-    with pytest.raises(PlatformError, match=r"no answering Jaeger .*or set --jaeger-url"):
+    with pytest.raises(PlatformError, match=r"no responding Jaeger .*or set --jaeger-url"):
         discover(connect(installed("observe/prometheus-server:80")))
 
 
@@ -151,7 +151,7 @@ def test_an_address_that_is_none_is_a_usage_error(installed, connect) -> None:
 
 
 def test_another_server_at_the_users_address_is_not_taken_for_prometheus(serve, installed, connect, jaeger) -> None:
-    with pytest.raises(PlatformError, match="answered 404"):
+    with pytest.raises(PlatformError, match="with status 404"):
         discover(connect(installed()), prometheus_url=serve(jaeger).url)
 
 

@@ -99,7 +99,7 @@ def test_an_answer_from_a_part_of_the_data_is_no_answer(serve, prometheus) -> No
 
 def test_answers_stay_near_the_wanted_size(serve, prometheus) -> None:
     _filled(prometheus, families=10, seconds=600)
-    found = _read(_reader(serve(prometheus), samples_per_answer=500), [f"metric_{n}" for n in range(10)], 0, 600)
+    found = _read(_reader(serve(prometheus), samples_per_response=500), [f"metric_{n}" for n in range(10)], 0, 600)
     assert sum(len(samples) for samples in found.values()) == 6000
     assert prometheus.largest_answer <= 600
 
@@ -149,7 +149,7 @@ def test_what_prometheus_itself_refuses_is_not_tried_again(serve, prometheus, re
 
     prometheus.before_answer = timing_out
     server = serve(prometheus)
-    with pytest.raises(PlatformError, match="answered 503"):
+    with pytest.raises(PlatformError, match="with status 503"):
         UrlEndpoint(server.url, kind="Prometheus", retry_timeout_s=60.0).get("/api/v1/query", {"query": "x"})
     assert len(server.requests) == 1
 

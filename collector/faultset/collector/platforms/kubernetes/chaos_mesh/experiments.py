@@ -227,7 +227,7 @@ def _one_line(text: str) -> str:
 INJECTION_TIMEOUT_S = 20.0
 REMOVAL_TIMEOUT_S = 20.0
 POD_RESOURCES = ("podnetworkchaos", "podhttpchaos")
-"""Chaos Mesh's objects for a single pod; an invalid rule in one makes all later experiments on the pod fail."""
+"""Chaos Mesh's objects for individual pods; an invalid rule in one makes all later experiments on the pod fail."""
 _POLL_S = 0.3
 
 logger = logging.getLogger(__name__)
@@ -273,7 +273,7 @@ def remove(api: Api, experiments: Iterable[Object], *, timeout_s: float = REMOVA
 
 
 def remove_all(api: Api, namespace: str, *, timeout_s: float = REMOVAL_TIMEOUT_S) -> int:
-    """Remove all our experiments in a namespace; return their number."""
+    """Remove all of our experiments in a namespace; return their number."""
     selector = {"labelSelector": label_selector(MANAGED)}
     experiments: list[Object] = []
     for kind in PLURALS:

@@ -45,7 +45,7 @@ ROLE_RULES: tuple[Rule, ...] = (
 )
 NETEM = ("loss", "delay")
 """Impairments for which Chaos Mesh uses netem."""
-_INSTALL = (
+_INSTALL_HINT = (
     "install its Helm chart, with chaosDaemon.runtime and chaosDaemon.socketPath of the nodes' container runtime, or "
     "omit --injector"
 )
@@ -122,7 +122,7 @@ def find_installation(api: Api) -> Installation:
 def check_installation(api: Api) -> None:
     """Raise PlatformError if Chaos Mesh does not work on the cluster."""
     if problem := find_installation(api).problem:
-        raise PlatformError(f"Chaos Mesh does not work on the cluster: {problem}; {_INSTALL}")
+        raise PlatformError(f"Chaos Mesh does not work on the cluster: {problem}; {_INSTALL_HINT}")
 
 
 def find_refused_samples(api: Api) -> dict[str, str]:
@@ -164,7 +164,7 @@ def check_chaos_mesh(api: Api, *, needed: bool) -> list[Requirement]:
         if not installation.kinds and not needed:
             return []
         state = installation.problem or installation.summary
-        rows = [Requirement("Chaos Mesh", not installation.problem, state, _INSTALL, needed)]
+        rows = [Requirement("Chaos Mesh", not installation.problem, state, _INSTALL_HINT, needed)]
         return rows if installation.problem else [*rows, _check_permissions(api, needed), _check_experiments(api)]
     except PlatformError as error:
         return [Requirement("Chaos Mesh", False, str(error), "allow the user to list pods", needed)] if needed else []

@@ -16,9 +16,9 @@ from faultset.core.errors import PlatformError, UsageError
 Services = Sequence[Mapping[str, Any]]
 
 _PROMETHEUS = re.compile(r"(^|-)prometheus(-server|-operated|-k8s|-prometheus)?$")
-_NO_PROMETHEUS = re.compile(r"exporter|alertmanager|pushgateway|operator|adapter|blackbox|kube-state|thanos|grafana")
+_NOT_PROMETHEUS = re.compile(r"exporter|alertmanager|pushgateway|operator|adapter|blackbox|kube-state|thanos|grafana")
 _JAEGER = re.compile(r"jaeger|(^|-)simplest-query$")
-_NO_JAEGER = re.compile(r"agent|operator|cassandra|elasticsearch|headless")
+_NOT_JAEGER = re.compile(r"agent|operator|cassandra|elasticsearch|headless")
 _RECEIVER = re.compile(r"jaeger|otel-?col|opentelemetry-collector|otel-agent|tempo|alloy")
 
 _PROMETHEUS_PORTS = frozenset({80, 9090, 443})
@@ -68,12 +68,12 @@ def jaeger_ports(services: Services) -> list[Port]:
     ]
 
 
-def receiver_ports(services: Services, home: str | None) -> list[Port]:
+def receiver_ports(services: Services, jaeger_namespace: str | None) -> list[Port]:
     """Return the ports that may receive spans over OTLP/HTTP, most likely first.
 
     Parameters
     ----------
-    home
+    jaeger_namespace
         Namespace of the chosen Jaeger. Receivers of a Jaeger in another namespace are excluded, because the chosen
         Jaeger would not get the spans that they receive.
     """
@@ -81,19 +81,25 @@ def receiver_ports(services: Services, home: str | None) -> list[Port]:
         port
         for port in _ports(services, lambda service: _RECEIVER.search(service["metadata"]["name"]) is not None)
         if (port.port in _OTLP_PORTS or port.name in _OTLP_PORT_NAMES)
-        and not (home is not None and port.namespace != home and "jaeger" in port.service)
+        and not (jaeger_namespace is not None and port.namespace != jaeger_namespace and "jaeger" in port.service)
     ]
     return sorted(
-        ports, key=lambda port: (port.namespace != home, port.priority, "jaeger" not in port.service, port.address)
+        ports,
+        key=lambda port: (
+            port.namespace != jaeger_namespace,
+            port.priority,
+            "jaeger" not in port.service,
+            port.address,
+        ),
     )
 
 
 def describe_search(ports: Sequence[Port], names: str) -> str:
-    """Return the ports that did not answer, or the searched names if no port was found."""
+    """Return the ports that did not respond, or the searched names if no port was found."""
     if not ports:
         return f"searched for {names}"
     addresses = sorted({port.address for port in ports})
-    return f"{', '.join(addresses[:3])}{' and more' if len(addresses) > 3 else ''} did not answer"
+    return f"{', '.join(addresses[:3])}{' and more' if len(addresses) > 3 else ''} did not respond"
 
 
 def _ports(services: Services, matches: Callable[[Mapping[str, Any]], bool]) -> list[Port]:
@@ -121,14 +127,14 @@ def _rank(service: Mapping[str, Any]) -> int:
 
 def _is_prometheus(service: Mapping[str, Any]) -> bool:
     name, labels = service["metadata"]["name"], service["metadata"].get("labels") or {}
-    if _NO_PROMETHEUS.search(name.removeprefix("prometheus-operated")):
+    if _NOT_PROMETHEUS.search(name.removeprefix("prometheus-operated")):
         return False
     return _PROMETHEUS.search(name) is not None or labels.get("app.kubernetes.io/name") == "prometheus"
 
 
 def _is_jaeger(service: Mapping[str, Any]) -> bool:
     name, labels = service["metadata"]["name"], service["metadata"].get("labels") or {}
-    if _NO_JAEGER.search(name):
+    if _NOT_JAEGER.search(name):
         return False
     return _JAEGER.search(name) is not None or "jaeger" in (labels.get("app.kubernetes.io/name"), labels.get("app"))
 
@@ -173,13 +179,13 @@ class _Server:
 def _check_prometheus(endpoint: Endpoint) -> None:
     response = endpoint.get("/api/v1/query", {"query": "vector(1)"})
     if not isinstance(response, Mapping) or response.get("status") != "success":
-        raise PlatformError(f"{endpoint.name} does not answer as Prometheus does; correct its address")
+        raise PlatformError(f"{endpoint.name} does not respond like Prometheus; correct its address")
 
 
 def _check_jaeger(endpoint: Endpoint) -> None:
     response = endpoint.get("/api/services")
     if not isinstance(response, Mapping) or "data" not in response:
-        raise PlatformError(f"{endpoint.name} does not answer as Jaeger does; correct its address")
+        raise PlatformError(f"{endpoint.name} does not respond like Jaeger; correct its address")
 
 
 _PROMETHEUS_SERVER = _Server(
@@ -208,18 +214,18 @@ def discover(
     prometheus_url: str | None = None,
     jaeger_url: str | None = None,
 ) -> TelemetryServers:
-    """Find Prometheus, Jaeger and a span receiver, and check that they answer.
+    """Find Prometheus, Jaeger and a span receiver, and check that they respond.
 
     Parameters
     ----------
     prometheus_url, jaeger_url
         A URL that the collector can reach, or NAMESPACE/SERVICE:PORT/PREFIX in the cluster; None to search. Credentials
-        are in the URL, or in FAULTSET_PROMETHEUS_TOKEN or FAULTSET_JAEGER_TOKEN as a bearer token.
+        come from the URL or, as a bearer token, from FAULTSET_PROMETHEUS_TOKEN or FAULTSET_JAEGER_TOKEN.
 
     Raises
     ------
     PlatformError
-        No server was found; the message lists where the search looked and how to fix it.
+        No server was found; the message says where the search looked and how to fix it.
     """
     services = _services(api)
     choices: list[str] = []
@@ -234,13 +240,13 @@ def discover(
 
 
 def find_prometheus(api: Api, url: str | None = None) -> tuple[Endpoint, str]:
-    """Return the chosen Prometheus and the reason for the choice; raise PlatformError if none answers."""
+    """Return the chosen Prometheus and the reason for the choice; raise PlatformError if none responds."""
     choices: list[str] = []
     return _choose_prometheus(api, _services(api), url, choices), choices[0]
 
 
 def find_jaeger(api: Api, url: str | None = None) -> tuple[Endpoint, str, str]:
-    """Return the chosen Jaeger, the URL for spans and the reasons; raise PlatformError if no Jaeger answers."""
+    """Return the chosen Jaeger, the URL for spans and the reasons; raise PlatformError if no Jaeger responds."""
     choices: list[str] = []
     services = _services(api)
     jaeger = _choose_jaeger(api, services, url, choices)
@@ -248,7 +254,7 @@ def find_jaeger(api: Api, url: str | None = None) -> tuple[Endpoint, str, str]:
 
 
 def find_jaeger_query(api: Api, url: str) -> Endpoint:
-    """Return the query API of a Jaeger at an address; raise PlatformError if it does not answer."""
+    """Return the query API of a Jaeger at an address; raise PlatformError if it does not respond."""
     return _use_address(api, _services(api), _JAEGER_SERVER, url, [])
 
 
@@ -262,7 +268,7 @@ def _choose_prometheus(api: Api, services: Services, url: str | None, choices: l
     candidates = _find_endpoints(api, services, _PROMETHEUS_SERVER)
     preferred = [endpoint for endpoint in candidates if _has_containers(endpoint)]
     choice = (preferred or candidates)[0]
-    reason = "it has container metrics" if preferred else "it answers, but has no container metrics"
+    reason = "it has container metrics" if preferred else "it responds, but has no container metrics"
     choices.append(f"{choice.name}: {reason}{_list_others(candidates, choice)}")
     return choice
 
@@ -271,7 +277,7 @@ def _choose_jaeger(api: Api, services: Services, url: str | None, choices: list[
     if url is not None:
         return _use_address(api, services, _JAEGER_SERVER, url, choices)
     candidates = _find_endpoints(api, services, _JAEGER_SERVER)
-    choices.append(f"{candidates[0].name}: it answers{_list_others(candidates, candidates[0])}")
+    choices.append(f"{candidates[0].name}: it responds{_list_others(candidates, candidates[0])}")
     return candidates[0]
 
 
@@ -283,26 +289,26 @@ def _use_address(api: Api, services: Services, server: _Server, url: str, choice
 
 
 def _find_endpoints(api: Api, services: Services, server: _Server) -> list[Endpoint]:
-    """Return the servers that answer, at most one per Service; raise PlatformError if there is none."""
+    """Return the servers that respond, at most one per Service; raise PlatformError if there is none."""
     ports = server.ports(services)
     endpoints: dict[tuple[str, str], Endpoint] = {}
     for port in ports:
         for prefix in server.prefixes:
             service = port.namespace, port.service
-            if service not in endpoints and _answers(
+            if service not in endpoints and _responds(
                 server, _open_port(api, port, server.kind, prefix, retry_timeout_s=0.0)
             ):
                 endpoints[service] = _open_port(api, port, server.kind, prefix)
     if not endpoints:
         raise PlatformError(
-            f"no answering {server.kind} found among the cluster's {len(services)} Services "
+            f"no responding {server.kind} found among the cluster's {len(services)} Services "
             f"({describe_search(ports, server.service_names)}); install one with --install-telemetry, or set "
             f"{server.option}"
         )
     return list(endpoints.values())
 
 
-def _answers(server: _Server, endpoint: Endpoint) -> bool:
+def _responds(server: _Server, endpoint: Endpoint) -> bool:
     try:
         server.check(endpoint)
     except PlatformError:

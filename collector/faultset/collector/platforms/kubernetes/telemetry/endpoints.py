@@ -19,8 +19,8 @@ from faultset.core.errors import PlatformError, UsageError
 
 FIRST_RETRY_TIMEOUT_S = 5.0
 TIMEOUT_S = 60.0
-_BUSY = (429, 500, 502, 503, 504)
-_COMPRESSED = {"Accept": "application/json", "Accept-Encoding": "gzip"}
+_BUSY_STATUSES = (429, 500, 502, 503, 504)
+_JSON_HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip"}
 
 Parameters = Mapping[str, str | Sequence[str]]
 
@@ -30,7 +30,7 @@ class TruncatedResponse(PlatformError):
 
 
 class Endpoint(Protocol):
-    """A server with JSON responses."""
+    """A server that responds with JSON."""
 
     name: str
     """Name for messages, such as `Prometheus at service observe/prometheus-server:80`."""
@@ -43,7 +43,7 @@ class Endpoint(Protocol):
         TruncatedResponse
             The response is incomplete.
         PlatformError
-            The server refuses, or was unreachable for longer than `retry_timeout_s`.
+            The server refuses the request, or was unreachable for longer than `retry_timeout_s`.
         """
         ...
 
@@ -89,16 +89,16 @@ class ProxiedEndpoint(Endpoint):
                 "GET",
                 self._root + path,
                 query=params,
-                headers=_COMPRESSED,
+                headers=_JSON_HEADERS,
                 timeout_s=TIMEOUT_S,
                 retry_timeout_s=self._retry_timeout_s,
             )
         except PlatformError as error:
-            raise type(error)(f"{self.name} did not answer {path}: {error}") from None
+            raise type(error)(f"{self.name} did not respond to {path}: {error}") from None
 
 
 class UrlEndpoint(Endpoint):
-    """A server at a URL that the user has given.
+    """A server at a URL given by the user.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class UrlEndpoint(Endpoint):
         address = f"{host}:{parts.port}" if parts.port else host
         self._root = urlunsplit((parts.scheme, address, parts.path.rstrip("/"), "", ""))
         self.name = f"{kind} at {self._root}"
-        self._headers = {**_COMPRESSED, "User-Agent": "faultset", **headers}
+        self._headers = {**_JSON_HEADERS, "User-Agent": "faultset", **headers}
         self._before_request = before_request
         self._token_variable = token_variable
         token = os.environ.get(token_variable, "") if token_variable else ""
@@ -141,15 +141,15 @@ class UrlEndpoint(Endpoint):
             credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self._headers["Authorization"] = "Basic " + base64.b64encode(credentials.encode()).decode()
         self._retry_timeout_s = retry_timeout_s
-        self._has_answered = False
+        self._has_responded = False
         self._pool = urllib3.PoolManager(retries=False)
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
         """Return the body of the response; raise TruncatedResponse or PlatformError."""
         url = self._root + path + (f"?{urlencode(params, doseq=True)}" if params else "")
-        # a server that has never answered probably has a wrong address, so retries would only delay the error
+        # a server that has never responded probably has a wrong address, so retries would only delay the error
         retry_timeout_s = (
-            self._retry_timeout_s if self._has_answered else min(FIRST_RETRY_TIMEOUT_S, self._retry_timeout_s)
+            self._retry_timeout_s if self._has_responded else min(FIRST_RETRY_TIMEOUT_S, self._retry_timeout_s)
         )
         deadline, pause_s = time.monotonic() + retry_timeout_s, 0.25
         while True:
@@ -169,10 +169,10 @@ class UrlEndpoint(Endpoint):
                     ) from None
             else:
                 if 200 <= response.status < 300:
-                    self._has_answered = True
+                    self._has_responded = True
                     return response.data
                 if (
-                    response.status not in _BUSY
+                    response.status not in _BUSY_STATUSES
                     or time.monotonic() + pause_s > deadline
                     or _is_query_error(response.data)
                 ):
@@ -184,11 +184,11 @@ class UrlEndpoint(Endpoint):
     def _build_error(self, response: Any, path: str) -> PlatformError:
         if response.status in (401, 403):
             return PlatformError(
-                f"{self.name} rejects the credentials ({response.status}); put user and password in the URL or a token "
-                f"in the environment variable {self._token_variable}".rstrip()
+                f"{self.name} rejects the credentials ({response.status}); put the user name and password in "
+                f"the URL or a token in the environment variable {self._token_variable}".rstrip()
             )
         message = _shorten(response.data.decode(errors="replace"))
-        return PlatformError(f"{self.name} answered {response.status} to {path}: {message}")
+        return PlatformError(f"{self.name} responded to {path} with status {response.status}: {message}")
 
 
 def _retry_after_s(response: Any) -> float:
@@ -235,14 +235,14 @@ def _shorten(text: str) -> str:
 _Item = TypeVar("_Item")
 
 
-def read_ahead(responses: Iterator[_Item]) -> Generator[_Item, None, None]:
+def read_ahead(items: Iterator[_Item]) -> Generator[_Item, None, None]:
     """Yield the items of an iterator; a thread fetches the next item in advance.
 
     >>> list(read_ahead(iter("abc")))
     ['a', 'b', 'c']
     """
     with ThreadPoolExecutor(1, "read-ahead") as thread:
-        following = thread.submit(next, responses, None)
-        while (response := following.result()) is not None:
-            following = thread.submit(next, responses, None)
-            yield response
+        next_item = thread.submit(next, items, None)
+        while (item := next_item.result()) is not None:
+            next_item = thread.submit(next, items, None)
+            yield item

@@ -12,7 +12,7 @@ from faultset.core.errors import PlatformError
 from faultset.datasets.telemetry_formats.jaeger import NAMESPACE_TAG, read_jaeger_spans
 
 TRACES_PER_PAGE = 1_000
-_PROBE = 50
+_PROBE_LIMIT = 50
 _FIRST_STEP_US, _MIN_STEP_US = 12_000_000, 1
 
 
@@ -38,9 +38,9 @@ class TracePager:
         traces_per_page: int = TRACES_PER_PAGE,
     ):
         self._endpoint, self._namespace, self._services = endpoint, namespace, tuple(first_services)
-        self._page = traces_per_page
+        self._traces_per_page = traces_per_page
         self._step_us = _FIRST_STEP_US
-        self._tagged: set[str] = set()
+        self._tagged_services: set[str] = set()
 
     def list_services(self) -> list[str]:
         """Return the services that the server lists, `first_services` first."""
@@ -55,13 +55,13 @@ class TracePager:
         if self._namespace is None:
             return {}
         filters = {"tags": json.dumps({NAMESPACE_TAG: self._namespace})}
-        if service in self._tagged:
+        if service in self._tagged_services:
             return filters
         try:
             if self._probe(service, start_us, end_us, limit=1, filters=filters):
-                self._tagged.add(service)
+                self._tagged_services.add(service)
                 return filters
-            traces = self._probe(service, start_us, end_us, limit=_PROBE, filters={})
+            traces = self._probe(service, start_us, end_us, limit=_PROBE_LIMIT, filters={})
         except TruncatedResponse:
             return {}
         spans = (span for span in read_jaeger_spans(traces) if span.row.reported_service == service)
@@ -102,7 +102,7 @@ class TracePager:
         Raises
         ------
         PlatformError
-            The server refuses, is unreachable, or has more traces in a microsecond than it returns.
+            The server refuses the request, is unreachable, or has more traces in a microsecond than it returns.
         """
         by_namespace = self._build_filters(service, start_us, end_us)
         if by_namespace is not None:
@@ -118,26 +118,26 @@ class TracePager:
         first_step_us: int | None,
     ) -> Iterator[Traces]:
         """Yield the new traces with a span of the service in the window, in pages below the limit."""
-        step_us, at_us = first_step_us or self._step_us, start_us
-        while at_us < end_us:
-            until_us = min(at_us + step_us, end_us)
+        step_us, page_start_us = first_step_us or self._step_us, start_us
+        while page_start_us < end_us:
+            page_end_us = min(page_start_us + step_us, end_us)
             try:
-                body = self._body(service, at_us, until_us, limit=self._page, filters=filters)
-                count, traces = known_traces.new_traces(body, self._endpoint.name, fewer_than=self._page)
+                body = self._body(service, page_start_us, page_end_us, limit=self._traces_per_page, filters=filters)
+                count, traces = known_traces.new_traces(body, self._endpoint.name, fewer_than=self._traces_per_page)
             except TruncatedResponse:
-                count, traces = self._page, ()
-            if count >= self._page:
-                if until_us - at_us <= _MIN_STEP_US:
+                count, traces = self._traces_per_page, ()
+            if count >= self._traces_per_page:
+                if page_end_us - page_start_us <= _MIN_STEP_US:
                     raise PlatformError(
-                        f"{self._endpoint.name} has {self._page} traces of {service} within a microsecond, or an "
-                        "incomplete one; reduce the sampling rate"
+                        f"{self._endpoint.name} has {self._traces_per_page} traces of {service} within a microsecond, "
+                        "or sends an incomplete response; reduce the sampling rate"
                     )
-                step_us = max(_MIN_STEP_US, (until_us - at_us) // 2)
+                step_us = max(_MIN_STEP_US, (page_end_us - page_start_us) // 2)
                 continue
             yield traces
-            if count < self._page // 4:
+            if count < self._traces_per_page // 4:
                 step_us *= 2
-            at_us = until_us
+            page_start_us = page_end_us
         if first_step_us is None:
             self._step_us = min(step_us, _FIRST_STEP_US)
 

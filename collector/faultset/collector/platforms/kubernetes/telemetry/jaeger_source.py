@@ -22,15 +22,16 @@ _LONG_S = 5
 """A span that starts before the tail and ends in its second half or later lasts at least this long."""
 _SETTLE_NS = 20_000_000_000
 _TIMEOUT_S, _PAUSE_S = 15.0, 2.0
-_US = 1_000
+_US_NS = 1_000
 
 
 class JaegerSource:
     """The source of spans, which reads every span in Jaeger once, even if its trace is incomplete.
 
-    Several episodes may send spans of equally named services to one server. The namespace of a span decides whether it
-    belongs to the application; without a namespace its pod decides, and without a pod its service name. `notes` reports
-    services whose spans were assigned by name only.
+
+    Services of several episodes may have the same names and send spans to one server. The namespace of a span decides
+    whether it belongs to the application; without a namespace its pod decides, and without a pod its service name.
+    `notes` reports services whose spans were assigned by name only.
 
     Parameters
     ----------
@@ -79,24 +80,24 @@ class JaegerSource:
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
         """Yield the spans that started in `[start_ns, end_ns)`, ordered by start time in microseconds.
 
-        Processes send spans a second or more after their end. The last seconds of a recent window are therefore read
+        Spans arrive a second or more after they end. The last seconds of a recent window are therefore read
         repeatedly, until no new spans arrive or a timeout passes.
 
         Raises
         ------
         PlatformError
-            The server refuses, is unreachable, or has more traces in a microsecond than it returns.
+            The server refuses the request, is unreachable, or has more traces in a microsecond than it returns.
         """
         spans, read_ns = self._finish_early_reading(start_ns, end_ns)
         tail_ns = max(read_ns, end_ns - _TAIL_NS) if time.time_ns() < end_ns + _SETTLE_NS else end_ns
         self._read(spans, read_ns, tail_ns)
         deadline = time.monotonic() + _TIMEOUT_S
-        before = -1
+        previous_count = -1
         while tail_ns < end_ns:
             self._read(spans, tail_ns, end_ns)
-            if len(spans.store) == before or time.monotonic() > deadline:
+            if len(spans.store) == previous_count or time.monotonic() > deadline:
                 break
-            before = len(spans.store)
+            previous_count = len(spans.store)
             self._sleep(_PAUSE_S)
         self.notes = spans.build_notes()
         table = self._fill_services(spans.store.window(start_ns, end_ns).table({}))
@@ -112,7 +113,7 @@ class JaegerSource:
             return CollectedSpans(start_ns, end_ns), start_ns
         # long spans may have been sent after the early reading
         filters = {"minDuration": f"{_LONG_S}s"}
-        self._read(early.spans, start_ns, early.until_ns, filters, step_us=(early.until_ns - start_ns) // _US + 1)
+        self._read(early.spans, start_ns, early.until_ns, filters, step_us=(early.until_ns - start_ns) // _US_NS + 1)
         return early.spans, early.until_ns
 
     def _fill_services(self, table: pa.Table) -> pa.Table:
@@ -137,7 +138,7 @@ class JaegerSource:
         step_us: int | None = None,
     ) -> None:
         """Read the traces with a span in the window that match filters of Jaeger's query API."""
-        start_us, end_us = start_ns // _US, -(-end_ns // _US)
+        start_us, end_us = start_ns // _US_NS, -(-end_ns // _US_NS)
         if start_us >= end_us:
             return
         for page in read_ahead(self._pager.pages(start_us, end_us, spans.known_traces, filters, step_us)):

@@ -17,7 +17,7 @@ from faultset.datasets.telemetry_formats.jaeger import ReceivedSpan
 
 PATH = "/api/traces"
 # start of a trace; cannot match inside a JSON string, because quotes are escaped there
-_BEGIN = re.compile(rb'\{"traceID":"[0-9a-fA-F]+","spans":\[')
+_TRACE_START = re.compile(rb'\{"traceID":"[0-9a-fA-F]+","spans":\[')
 
 Traces = Sequence[Mapping[str, Any]]
 
@@ -48,14 +48,14 @@ class KnownTraces:
         TruncatedResponse
             The response is incomplete.
         PlatformError
-            The server refuses.
+            The server refuses the request.
         """
-        starts = [match.start() for match in _BEGIN.finditer(body)]
+        starts = [match.start() for match in _TRACE_START.finditer(body)]
         if len(starts) >= fewer_than:
             return len(starts), []
         traces = [body[start:end] for start, end in pairwise(starts)]
         hashes = [hash(trace) for trace in traces]
-        new = [trace for trace, mark in zip(traces, hashes, strict=True) if mark not in self._hashes]
+        new = [trace for trace, digest in zip(traces, hashes, strict=True) if digest not in self._hashes]
         omitted = len(traces) - len(new)
         rest = b"".join((body[: starts[0]], *new, body[starts[-1] :])) if omitted else body
         parsed = parse_traces(rest, name)
@@ -65,7 +65,7 @@ class KnownTraces:
 
 
 def parse_traces(body: bytes, name: str) -> Traces:
-    """Return the traces of a response; raise TruncatedResponse, or PlatformError if the server refuses."""
+    """Return the traces of a response; raise TruncatedResponse, or PlatformError if the server refuses the request."""
     response = parse_response(body, name, PATH)
     if response.get("errors"):
         raise PlatformError(f"{name} rejected the request for traces: {response['errors'][0]}")
@@ -83,32 +83,32 @@ class CollectedSpans:
         self.known_traces = KnownTraces()
         self.start_ns, self.end_ns = start_ns, end_ns
         self._sizes: dict[str, int] = {}
-        self._seen: set[tuple[bytes, bytes]] = set()
+        self._seen_spans: set[tuple[bytes, bytes]] = set()
         self._unidentified: set[str] = set()
         self._shifted = 0
 
     def select_changed(self, traces: Traces) -> Iterator[Mapping[str, Any]]:
         """Yield the traces that are new or have more spans than before."""
         for trace in traces:
-            name, size = trace.get("traceID", ""), len(trace.get("spans") or ())
-            if self._sizes.get(name, 0) < size:
-                self._sizes[name] = size
+            trace_id, size = trace.get("traceID", ""), len(trace.get("spans") or ())
+            if self._sizes.get(trace_id, 0) < size:
+                self._sizes[trace_id] = size
                 yield trace
 
     def add(self, span: ReceivedSpan, pod: str | None) -> None:
         """Add a span of the application, unless it is outside the window or was already added."""
         row = span.row
         key = (row.trace_id, row.span_id)
-        if key in self._seen or not self.start_ns <= row.start_ns < self.end_ns:
+        if key in self._seen_spans or not self.start_ns <= row.start_ns < self.end_ns:
             return
-        self._seen.add(key)
+        self._seen_spans.add(key)
         self.store.add(row._replace(pod=pod))
         if pod is None and span.namespace is None:
             self._unidentified.add(row.reported_service)
         self._shifted += span.is_shifted
 
     def build_notes(self) -> tuple[str, ...]:
-        """Return sentences about spans without pod and namespace, and about times that Jaeger changed."""
+        """Return sentences about spans without a pod and namespace, and about times that Jaeger changed."""
         result = []
         if self._unidentified:
             result.append(

@@ -1,4 +1,4 @@
-"""Read raw samples of a Prometheus server with range selectors.
+"""Read raw samples from a Prometheus server with range selectors.
 
 `query_range` resamples to a grid and repeats a deleted pod's last value for five minutes. A range selector returns the
 samples as they were scraped, with their times and without staleness markers.
@@ -26,10 +26,10 @@ from faultset.datasets.telemetry_formats.prometheus import (
     read_pairs,
 )
 
-SAMPLES_PER_ANSWER = 150_000
+SAMPLES_PER_RESPONSE = 150_000
 _FIRST_STEP_MS, _MIN_STEP_MS, _MAX_STEP_MS = 60_000, 1_000, 3_600_000
 _SELECTOR_CHARACTERS = 4_000
-_MS = 1_000_000
+_MS_NS = 1_000_000
 _TOO_BIG = ("too many samples", "timed out", "timeout", "too large", "exceed", "resource exhausted", "limit")
 
 
@@ -46,9 +46,9 @@ def match_any(names: Iterable[str]) -> str:
 class SampleReader:
     """Reads all samples of a window with queries whose responses stay below the server's limits."""
 
-    def __init__(self, endpoint: Endpoint, *, samples_per_answer: int = SAMPLES_PER_ANSWER):
+    def __init__(self, endpoint: Endpoint, *, samples_per_response: int = SAMPLES_PER_RESPONSE):
         self._endpoint = endpoint
-        self._samples_per_answer = samples_per_answer
+        self._samples_per_response = samples_per_response
         self.unreadable: dict[str, str] = {}
         """Metrics that could not be converted to rows, with the reason."""
 
@@ -64,8 +64,8 @@ class SampleReader:
             "/api/v1/label/__name__/values",
             {
                 "match[]": [f"{{{matcher}}}" for matcher in matchers],
-                "start": _seconds(start_ns // _MS),
-                "end": _seconds(-(-end_ns // _MS)),
+                "start": _seconds(start_ns // _MS_NS),
+                "end": _seconds(-(-end_ns // _MS_NS)),
             },
         )
         return sorted(names or ())
@@ -76,23 +76,23 @@ class SampleReader:
         Raises
         ------
         PlatformError
-            The server refuses, or one metric in one second exceeds its limits.
+            The server refuses the request, or one metric in one second exceeds its limits.
         """
         pieces: dict[tuple[Any, ...], list[RawSeries]] = {}
         for batch in batch_families(families):
             for piece in self.pieces(matcher, batch, start_ns, end_ns):
                 pieces.setdefault((piece.is_histogram, *sorted(piece.labels.items())), []).append(piece)
-        joined = []
+        result = []
         for group in pieces.values():
             times = np.concatenate([piece.times for piece in group])
             series = replace(group[0], times=times, values=np.concatenate([piece.values for piece in group]))
             series = series.select((times >= start_ns) & (times < end_ns))
-            joined.append(series if series.is_histogram else series.select(~np.isnan(series.values)))
-        return self._convert_histograms([series for series in joined if len(series.times)])
+            result.append(series if series.is_histogram else series.select(~np.isnan(series.values)))
+        return self._convert_histograms([series for series in result if len(series.times)])
 
     def pieces(self, matcher: str, families: Sequence[str], start_ns: int, end_ns: int) -> Iterator[RawSeries]:
         """Yield the samples of one batch from `batch_families`; the pieces of each metric are in time order."""
-        return self._windows(matcher, families, start_ns // _MS, -(-end_ns // _MS))
+        return self._windows(matcher, families, start_ns // _MS_NS, -(-end_ns // _MS_NS))
 
     def _convert_histograms(self, all_series: Sequence[RawSeries]) -> list[RawSeries]:
         """Replace native histograms with classic series, unless the server also stores the classic series."""
@@ -111,7 +111,11 @@ class SampleReader:
 
     def exemplars(self, matcher: str, start_ns: int, end_ns: int) -> list[tuple[Labels, list[Exemplar]]]:
         """Return the exemplars in `[start_ns, end_ns)` with the labels of their series."""
-        params = {"query": f"{{{matcher}}}", "start": _seconds(start_ns // _MS), "end": _seconds(-(-end_ns // _MS))}
+        params = {
+            "query": f"{{{matcher}}}",
+            "start": _seconds(start_ns // _MS_NS),
+            "end": _seconds(-(-end_ns // _MS_NS)),
+        }
         result = []
         for series in self._data("/api/v1/query_exemplars", params) or ():
             exemplars = [Exemplar.parse(item) for item in series["exemplars"]]
@@ -128,7 +132,7 @@ class SampleReader:
         data = self._query(expression, None)
         if isinstance(data, Mapping) and data.get("resultType") == "scalar":
             return [({}, float(data["result"][1]))]
-        return [(item.get("metric", {}), float(item["value"][1])) for item in _result(data, "vector")]
+        return [(item.get("metric", {}), float(item["value"][1])) for item in _get_result(data, "vector")]
 
     def _windows(self, matcher: str, families: Sequence[str], start_ms: int, end_ms: int) -> Iterator[RawSeries]:
         step_ms, at_ms = _FIRST_STEP_MS, start_ms
@@ -153,7 +157,7 @@ class SampleReader:
                 ) from None
             yield from series
             count = sum(_count_samples(piece) for piece in series)
-            growth = self._samples_per_answer / max(count, 1)
+            growth = self._samples_per_response / max(count, 1)
             step_ms = int((until_ms - at_ms) * min(max(growth, 0.25), 4.0))
             step_ms = min(max(step_ms, _MIN_STEP_MS), _MAX_STEP_MS)
             at_ms = until_ms
@@ -163,10 +167,10 @@ class SampleReader:
         selector = f"{{__name__=~{match_any(families)},{matcher}}}[{end_ms - start_ms}ms]"
         selected = []
         for series in parse_series(self._query(selector, end_ms - 1)):
-            times = series.times // _MS
-            inside = (times >= start_ms) & (times < end_ms)
-            if inside.any():
-                selected.append(series.select(inside))
+            times = series.times // _MS_NS
+            is_inside = (times >= start_ms) & (times < end_ms)
+            if is_inside.any():
+                selected.append(series.select(is_inside))
         return selected
 
     def _query(self, expression: str, at_ms: int | None) -> Any:
@@ -187,7 +191,7 @@ class SampleReader:
 def parse_series(data: Any) -> list[RawSeries]:
     """Return the series of the response to a range selector, including NaN and native histograms."""
     series = []
-    for item in _result(data, "matrix"):
+    for item in _get_result(data, "matrix"):
         if item.get("values"):
             series.append(read_pairs(item["metric"], item["values"]))
         if item.get("histograms"):
@@ -208,9 +212,9 @@ def is_too_big(error: PlatformError) -> bool:
     return isinstance(error, TruncatedResponse) or any(phrase in text for phrase in _TOO_BIG)
 
 
-def _result(data: Any, kind: str) -> list[Any]:
+def _get_result(data: Any, kind: str) -> list[Any]:
     if not isinstance(data, Mapping) or data.get("resultType") != kind:
-        raise TruncatedResponse(f"a Prometheus server did not answer with a {kind}")
+        raise TruncatedResponse(f"a Prometheus server did not respond with a {kind}")
     return data.get("result") or []
 
 
@@ -247,7 +251,7 @@ def duration_s(text: str) -> float:
 
 @dataclass(kw_only=True)
 class Targets:
-    """Current and former scrape targets, with the labels that scraping adds to their series."""
+    """Current and earlier scrape targets, with the labels that scraping adds to their series."""
 
     labels: dict[tuple[str, str], Labels] = field(default_factory=dict)
     """Labels by job and instance."""
@@ -278,7 +282,7 @@ class Targets:
 
 
 def scrape_interval_s(endpoint: Endpoint, targets: Targets) -> float:
-    """Return the scrape interval of containers, the server's default or the longest interval of a pool, in this order.
+    """Return the scrape interval of containers or, if unknown, the server's default or the longest of any pool.
 
     Raises
     ------
@@ -292,11 +296,11 @@ def scrape_interval_s(endpoint: Endpoint, targets: Targets) -> float:
         return duration_s(str(config["global"]["scrape_interval"]))
     if targets.intervals_s:
         return max(targets.intervals_s.values())
-    raise PlatformError(f"{endpoint.name} shows no scrape interval, neither in its targets nor in its configuration")
+    raise PlatformError(f"{endpoint.name} shows no scrape interval in its targets or its configuration")
 
 
 def read_metric_types(endpoint: Endpoint) -> MetricTypes:
-    """Read the types of metrics from a server; without a response, they are inferred from metric names."""
+    """Read the types of metrics from a server; if it has none, they are inferred from metric names."""
     try:
         return MetricTypes(endpoint.get("/api/v1/metadata")["data"] or {})
     except (PlatformError, KeyError, TypeError):

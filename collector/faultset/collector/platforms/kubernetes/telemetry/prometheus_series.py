@@ -30,9 +30,9 @@ _NO_SIGNAL = re.compile(
     r"|kube_pod_spec_volumes_.+|.+_created|kube_pod_nodeselectors|kube_service_.+|kube_networkpolicy_.+"
 )
 """Recording rules, alerts, and metrics that hold a description, a constant or a creation time."""
-_EXCEPTIONS = frozenset({"kube_pod_created"})
+_SIGNAL_EXCEPTIONS = frozenset({"kube_pod_created"})
 
-_KINDS = {
+_KIND_BY_LABEL = {
     "cronjob": "CronJob",
     "daemonset": "DaemonSet",
     "deployment": "Deployment",
@@ -56,7 +56,7 @@ def carries_signal(metric: str) -> bool:
     >>> carries_signal("container_cpu_usage_seconds_total"), carries_signal("kube_pod_info")
     (True, False)
     """
-    return metric in _EXCEPTIONS or _NO_SIGNAL.fullmatch(metric) is None
+    return metric in _SIGNAL_EXCEPTIONS or _NO_SIGNAL.fullmatch(metric) is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +162,7 @@ class Naming:
         row_labels = {
             name: value
             for name, value in labels.items()
-            if name == kind or not (name in _STATE_LOCATION_LABELS or added.get(name, _ABSENT) in (value, None))
+            if name == kind or not (name in _STATE_LOCATION_LABELS or added.get(name, _NO_VALUE) in (value, None))
         }
         pod = container = service = None
         if kind == "pod":
@@ -178,8 +178,8 @@ class Naming:
                 if name is None or not self.owns_volume(name):
                     return None
                 name = row_labels[kind] = self.strip_prefix(name)
-            if name is not None and kind in _KINDS:
-                service = self._service_of_object(_KINDS[kind], name)
+            if name is not None and kind in _KIND_BY_LABEL:
+                service = self._service_of_object(_KIND_BY_LABEL[kind], name)
         split = tuple(row_labels.pop(name) for name in sorted(_SUMMED_LABELS & row_labels.keys()))
         series = SeriesKey(
             service, pod, container, metric, canonical_labels(row_labels), raw.kind or types.kind(metric, row_labels)
@@ -195,7 +195,7 @@ class Naming:
         row_labels = {
             name: value
             for name, value in labels.items()
-            if not (name in _SCRAPE_LABELS or name == "pod_uid" or added.get(name, _ABSENT) in (value, None))
+            if not (name in _SCRAPE_LABELS or name == "pod_uid" or added.get(name, _NO_VALUE) in (value, None))
         }
         for name in [name for name in row_labels if name.startswith("exported_")]:
             row_labels[name.removeprefix("exported_")] = row_labels.pop(name)
@@ -214,7 +214,7 @@ class Naming:
         return NamedSeries(series=series, raw=raw)
 
 
-_ABSENT = ""
+_NO_VALUE = ""
 
 
 def _restore_labels(labels: Mapping[str, str]) -> dict[str, str]:
@@ -307,9 +307,9 @@ def _merge_copies(copies: Sequence[NamedSeries]) -> tuple[Times, Values]:
     ordered = sorted(raws, key=lambda raw: (raw.times[0], raw.times[-1], sorted(raw.labels.items())))
     times, values = ordered[-1].times, ordered[-1].values
     for older in reversed(ordered[:-1]):
-        outside = (older.times < times[0]) | (older.times > times[-1])
-        times = np.concatenate([older.times[outside], times])
-        values = np.concatenate([older.values[outside], values])
+        is_outside = (older.times < times[0]) | (older.times > times[-1])
+        times = np.concatenate([older.times[is_outside], times])
+        values = np.concatenate([older.values[is_outside], values])
         order = np.argsort(times, kind="stable")
         times, values = times[order], values[order]
     return times, values
@@ -347,10 +347,10 @@ def add_absent_states(all_samples: Iterable[Samples]) -> list[Samples]:
 
 
 _ByMetric = dict[str, dict[SeriesKey, Samples]]
-_Absent = Iterator[tuple[SeriesKey, Times]]
+_AbsentStates = Iterator[tuple[SeriesKey, Times]]
 
 
-def _list_addresses(by_metric: _ByMetric) -> _Absent:
+def _list_addresses(by_metric: _ByMetric) -> _AbsentStates:
     for series, samples in by_metric.get(ENDPOINT_EXISTS, {}).items():
         endpoint = json.loads(series.labels).get("endpoint")
         for ready in ("false", "true"):
@@ -358,24 +358,24 @@ def _list_addresses(by_metric: _ByMetric) -> _Absent:
             yield SeriesKey(series.service, None, None, "kube_endpoint_address", labels, "gauge"), samples.times
 
 
-def _list_waiting(by_metric: _ByMetric) -> _Absent:
+def _list_waiting(by_metric: _ByMetric) -> _AbsentStates:
     metric = "kube_pod_container_status_waiting_reason"
     yield from _list_reasons(by_metric, "kube_pod_container_status_waiting", metric, WAITING_REASONS)
 
 
-def _list_terminated(by_metric: _ByMetric) -> _Absent:
+def _list_terminated(by_metric: _ByMetric) -> _AbsentStates:
     metric = "kube_pod_container_status_last_terminated_reason"
     yield from _list_reasons(by_metric, "kube_pod_container_status_ready", metric, TERMINATED_REASONS)
 
 
-def _list_reasons(by_metric: _ByMetric, base: str, metric: str, reasons: Sequence[str]) -> _Absent:
+def _list_reasons(by_metric: _ByMetric, base: str, metric: str, reasons: Sequence[str]) -> _AbsentStates:
     for series, samples in by_metric.get(base, {}).items():
         for reason in reasons:
             labels = canonical_labels({"reason": reason})
             yield series._replace(metric=metric, labels=labels, kind="gauge"), samples.times
 
 
-def _list_unschedulable(by_metric: _ByMetric) -> _Absent:
+def _list_unschedulable(by_metric: _ByMetric) -> _AbsentStates:
     running = canonical_labels({"phase": "Running"})
     for series, samples in by_metric.get("kube_pod_status_phase", {}).items():
         if series.labels == running:

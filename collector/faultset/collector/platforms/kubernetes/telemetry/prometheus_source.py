@@ -34,7 +34,7 @@ GAUGE_HISTOGRAM = "it is a native histogram of current values, whose counts are 
 _LATE_S = 12.0
 _EXEMPLAR_WAIT_S = 20.0
 
-_RECENT = pa.schema([pa.field("time", TIME), pa.field("value", pa.float64())])
+_RECENT_SCHEMA = pa.schema([pa.field("time", TIME), pa.field("value", pa.float64())])
 
 
 class PrometheusSource:
@@ -91,7 +91,7 @@ class PrometheusSource:
         Raises
         ------
         PlatformError
-            The server refuses or is unreachable.
+            The server refuses the request or is unreachable.
         """
         self._await_samples(end_ns)
         self._targets.update(self._endpoint)
@@ -99,10 +99,10 @@ class PrometheusSource:
         self._reader.unreadable.clear()
         raw = self._read_namespace(start_ns, end_ns, types) + self._read_volumes(start_ns, end_ns)
         samples = add_absent_states(merge_series(self._naming.name_series(raw, self._targets, types)))
-        sampled = {item.series.pod for item in samples}
-        silent = sorted(pod for pod in set(self._pods_seen()) if pod not in sampled)
+        sampled_pods = {item.series.pod for item in samples}
+        silent_pods = sorted(pod for pod in set(self._pods_seen()) if pod not in sampled_pods)
         self.notes = (
-            *((f"Prometheus has no samples of the pods {', '.join(silent)}",) if silent else ()),
+            *((f"Prometheus has no samples of the pods {', '.join(silent_pods)}",) if silent_pods else ()),
             *(f"{name} has no rows: {reason}" for name, reason in sorted(self._reader.unreadable.items())),
         )
         yield from build_table(samples).to_batches(max_chunksize=65_536)
@@ -113,7 +113,7 @@ class PrometheusSource:
         Some exemplars appear only in the next scrape, so this method waits if the window is recent. The wait is shorter
         than the timeout of added sources.
         """
-        self._await_samples(end_ns, late_s=2.0, at_most_s=_EXEMPLAR_WAIT_S)
+        self._await_samples(end_ns, late_s=2.0, max_delay_s=_EXEMPLAR_WAIT_S)
         self._targets.update(self._endpoint)
         types = read_metric_types(self._endpoint)
         rows = []
@@ -139,15 +139,15 @@ class PrometheusSource:
         entries = self._naming.name_series(self._reader.latest(selector, window_s), self._targets, MetricTypes({}))
         samples = merge_series(entries)
         if not samples:
-            return _RECENT.empty_table()
+            return _RECENT_SCHEMA.empty_table()
         best = max(samples, key=lambda item: (item.times[-1], len(item.times)))
-        return pa.table([pa.array(best.times, TIME), pa.array(best.values, pa.float64())], schema=_RECENT)
+        return pa.table([pa.array(best.times, TIME), pa.array(best.values, pa.float64())], schema=_RECENT_SCHEMA)
 
     def clock_offset_s(self) -> float:
         """Return how many seconds the server's clock is ahead, to within half the response time."""
         before = time.time()
-        server = self._reader.instant("time()")[0][1]
-        return server - (before + time.time()) / 2
+        server_s = self._reader.instant("time()")[0][1]
+        return server_s - (before + time.time()) / 2
 
     def close(self) -> None:
         """Do nothing; may be called twice."""
@@ -179,8 +179,8 @@ class PrometheusSource:
             return []
         return self._reader.series(f"persistentvolume=~{match_any(volumes)}", [family], start_ns, end_ns)
 
-    def _await_samples(self, end_ns: int, *, late_s: float = _LATE_S, at_most_s: float = float("inf")) -> None:
-        delay_s = min(self.interval_s + late_s, at_most_s)
+    def _await_samples(self, end_ns: int, *, late_s: float = _LATE_S, max_delay_s: float = float("inf")) -> None:
+        delay_s = min(self.interval_s + late_s, max_delay_s)
         wait_s = (end_ns - time.time_ns()) / 1e9 + delay_s
         if wait_s > 0:
             time.sleep(min(wait_s, delay_s))

@@ -206,7 +206,7 @@ class Container:
         return samples
 
     def _keep_highest(self, name: str, value: float) -> float:
-        """Keep a counter from decreasing when a process ends between two samples."""
+        """Return the highest value of a counter so far, because a process may end between two samples."""
         self._highest[name] = max(self._highest.get(name, 0.0), value)
         return self._highest[name]
 
@@ -221,10 +221,10 @@ class Container:
         return float(self._ended_disk[direction] + sum(values[direction] for values in self._disk.values()))
 
 
-_MEMBERS_EVERY = 10
-_MEMORY_EVERY = 10
-_NEAR_LIMIT_EVERY = 2
-_NEAR_LIMIT = 0.5
+_PERIODS_PER_MEMBER_UPDATE = 10
+_PERIODS_PER_MEMORY_CHECK = 10
+_PERIODS_PER_NEAR_LIMIT_CHECK = 2
+_NEAR_LIMIT_SHARE = 0.5
 
 
 class Limiter:
@@ -279,14 +279,14 @@ class Limiter:
     def _begin_period(self, now: float) -> None:
         self._periods += 1
         self._period_at = max(self._period_at + PERIOD_S, now)
-        if self._periods % _MEMBERS_EVERY == 0 or any(
+        if self._periods % _PERIODS_PER_MEMBER_UPDATE == 0 or any(
             container.quota.stopped for container in self._containers.values()
         ):
             self.find_members()
         for container in self._containers.values():
             _suspend_or_resume(container, container.quota.begin(now, container.read_cpu_s()))
-        if self._periods % _NEAR_LIMIT_EVERY == 0:
-            check_all = self._periods % _MEMORY_EVERY == 0
+        if self._periods % _PERIODS_PER_NEAR_LIMIT_CHECK == 0:
+            check_all = self._periods % _PERIODS_PER_MEMORY_CHECK == 0
             self._check_memory(
                 container for container in self._containers.values() if check_all or container.near_memory_limit
             )
@@ -297,7 +297,7 @@ class Limiter:
             if limit is None or container.oom_detail or container.exit_code is not None:
                 continue
             resident = container.read_resident_bytes()
-            container.near_memory_limit = resident > _NEAR_LIMIT * limit
+            container.near_memory_limit = resident > _NEAR_LIMIT_SHARE * limit
             if resident > limit:
                 container.oom_events += 1
                 self._oom_events[container.uid, container.name] = container.oom_events
@@ -313,7 +313,7 @@ def _suspend_or_resume(container: Container, stop: bool | None) -> None:
         container.signal(signal.SIGSTOP if stop else signal.SIGCONT)
 
 
-_READ = 1 << 16
+_READ_BYTES = 1 << 16
 
 
 class Housekeeping:
@@ -397,14 +397,14 @@ class Outputs:
         container, stream = self._pipes.get(descriptor, (None, ""))
         while container is not None:
             try:
-                data = os.read(descriptor, _READ)
+                data = os.read(descriptor, _READ_BYTES)
             except BlockingIOError:
                 return
             if not data:
                 self._close_pipe(descriptor)
                 return
             container.log.write(stream, data)
-            if len(data) < _READ:
+            if len(data) < _READ_BYTES:
                 return
 
     def _close_pipe(self, descriptor: int) -> None:
@@ -433,8 +433,8 @@ class Reports:
 
     def answer(self, now: float) -> None:
         """Answer polls if there are reports or their timeout has passed; `now` is in monotonic seconds."""
-        waiting, self._polls = self._polls, []
-        for deadline, reply in waiting:
+        polls, self._polls = self._polls, []
+        for deadline, reply in polls:
             if self._reports or now >= deadline:
                 reply.resolve(tuple(self._reports))
                 self._reports = []

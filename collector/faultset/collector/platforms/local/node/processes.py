@@ -19,7 +19,7 @@ from faultset.collector.platforms.local.messages import ExecutionResult
 from faultset.collector.platforms.local.node.containers import Container, send
 from faultset.collector.platforms.local.node.resource_usage import ProcessTable
 
-_READ = 1 << 16
+_READ_BYTES = 1 << 16
 
 
 class ChildExit(NamedTuple):
@@ -58,7 +58,7 @@ class Reaper:
         selector.register(reader, selectors.EVENT_READ, self._reap)
 
     def _reap(self, _: int) -> None:
-        self._wakeup[0].recv(_READ)
+        self._wakeup[0].recv(_READ_BYTES)
         while True:
             try:
                 child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -71,8 +71,8 @@ class Reaper:
                 group = os.getpgid(pid)
             except ProcessLookupError:
                 group = 0
-            _, status, used = os.wait4(pid, 0)
-            self._on_exit(ChildExit(pid, group, os.waitstatus_to_exitcode(status), used.ru_utime, used.ru_stime))
+            _, status, usage = os.wait4(pid, 0)
+            self._on_exit(ChildExit(pid, group, os.waitstatus_to_exitcode(status), usage.ru_utime, usage.ru_stime))
         self._on_done()
 
 
@@ -125,13 +125,13 @@ class Execution:
         selector.register(output, selectors.EVENT_READ, lambda _: self._capture())
 
     def finish(self, code: int) -> None:
-        """Send the exit code and the output so far as response."""
+        """Send the exit code and the output so far as the response."""
         self._capture()
         self._close()
         self._reply.resolve(ExecutionResult(code=code, output=self._text.decode(errors="replace")))
 
     def fail(self, reason: str) -> None:
-        """Send an error as response."""
+        """Send an error as the response."""
         self._close()
         self._reply.fail(reason)
 
@@ -145,7 +145,7 @@ class Execution:
         if self._output < 0:
             return
         try:
-            while data := os.read(self._output, _READ):
+            while data := os.read(self._output, _READ_BYTES):
                 self._text += data
         except BlockingIOError:
             return

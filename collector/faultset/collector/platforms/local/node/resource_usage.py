@@ -96,7 +96,7 @@ class Quota:
 
 
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _CPUCLOCK_SCHED = 2
 
 MARK = "FAULTSET_CONTAINER"
@@ -193,7 +193,7 @@ def read_resident_bytes(pid: int) -> tuple[int, int]:
             _, resident, shared, *_ = file.read().split()
     except (OSError, ValueError):
         return 0, 0
-    return int(resident) * _PAGE, (int(resident) - int(shared)) * _PAGE
+    return int(resident) * _PAGE_BYTES, (int(resident) - int(shared)) * _PAGE_BYTES
 
 
 def find_leftover_processes(folder: Path) -> list[int]:

@@ -264,7 +264,7 @@ class End(asyncio.Protocol):
             try:
                 other.transport.write_eof()
             except OSError:
-                # an end that has sent its last data is not read any more, so a reset is only noticed when writing
+                # an end that has sent its last data is no longer read, so a reset is only noticed when writing
                 other.lost = True
                 other.transport.abort()
                 other._close_other()

@@ -62,7 +62,7 @@ class ListeningSockets:
         if silent:
             try:
                 self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
-                # the kernel answers within send(), so recv() never has to wait
+                # the kernel responds within send(), so recv() never has to wait
                 self._netlink.setblocking(False)
                 _look_up(self._netlink, "127.0.0.1", 1)
             except (OSError, AttributeError, struct.error):
@@ -74,7 +74,7 @@ class ListeningSockets:
         return self._netlink is not None
 
     def is_listening(self, ip: str, port: int) -> bool:
-        """Return whether a process listens at an address."""
+        """Return whether a process is listening at an address."""
         if self._netlink is not None:
             return _look_up(self._netlink, ip, port)
         with socket.socket() as probe:
@@ -90,13 +90,13 @@ class ListeningSockets:
 
 def _look_up(netlink: socket.socket, ip: str, port: int) -> bool:
     netlink.send(_build_request(ip, port))
-    answer = netlink.recv(1 << 12)
-    if _HEADER.unpack_from(answer)[1] == _NLMSG_ERROR:
-        code = -_ERROR.unpack_from(answer, _HEADER.size)[0]
+    response = netlink.recv(1 << 12)
+    if _HEADER.unpack_from(response)[1] == _NLMSG_ERROR:
+        code = -_ERROR.unpack_from(response, _HEADER.size)[0]
         if code == errno.ENOENT:
             return False
         raise OSError(code, "the kernel cannot look up sockets")
-    return answer[_HEADER.size + 1] == _TCP_LISTEN
+    return response[_HEADER.size + 1] == _TCP_LISTEN
 
 
 @functools.lru_cache(maxsize=4096)
@@ -179,7 +179,7 @@ def _read_refusal(message: bytes) -> tuple[str, Address] | None:
 
 
 def ignore_packets(endpoint: socket.socket) -> None:
-    """Drop all packets to a socket, so that clients repeat their attempts to connect."""
+    """Drop all packets to a socket, so that clients retry their attempts to connect."""
     _attach_filter(endpoint, [_DROP])
 
 

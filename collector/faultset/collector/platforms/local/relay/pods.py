@@ -89,7 +89,7 @@ class FlowStep:
 class Flow:
     """One direction of a connection: chunks that were sent and have not arrived yet, in order.
 
-    Each packet of a chunk may be lost. After a timeout all missing packets are sent again; the timeout doubles until
+    Each packet of a chunk may be lost. After a timeout all missing packets are retransmitted; the timeout doubles until
     the first chunk is complete. A chunk arrives once it is complete, its travel time has passed and all earlier chunks
     have arrived.
     """
@@ -136,9 +136,9 @@ class Flow:
                     sent = chunk.missing
                     failed = self._transmit(chunk, now_s, link)
                     passed, lost = passed + sent - failed, lost + failed
-            missing = any(chunk.missing for chunk in self._chunks)
+            has_missing = any(chunk.missing for chunk in self._chunks)
             self._retry_s = min(2 * self._retry_s, LAST_RETRY_S) if stuck and head.missing else FIRST_RETRY_S
-            self._retry_at_s = now_s + self._retry_s if missing else None
+            self._retry_at_s = now_s + self._retry_s if has_missing else None
         delivered = 0
         while self._chunks and not self._chunks[0].missing and self._chunks[0].arrival_s <= now_s:
             self._chunks.popleft()
@@ -153,7 +153,7 @@ class Flow:
         return chunk.missing
 
 
-_REQUEST = re.compile(rb"(?:GET|POST|PUT|DELETE|PATCH|HEAD) (\S*) HTTP/1\.[01]\r\n")
+_REQUEST_LINE = re.compile(rb"(?:GET|POST|PUT|DELETE|PATCH|HEAD) (\S*) HTTP/1\.[01]\r\n")
 REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 19\r\n"
     b"Connection: close\r\n\r\nservice unavailable"
@@ -187,7 +187,7 @@ class RequestRule:
         rule = self.impairment
         if rule.caller and rule.caller not in owners(caller):
             return False
-        match = _REQUEST.match(data)
+        match = _REQUEST_LINE.match(data)
         if match is None or (rule.path and match[1].partition(b"?")[0] != rule.path.encode()):
             return False
         return rng.random() < rule.share_at(now_s - self.start_s)
@@ -235,10 +235,10 @@ class Pod:
 
 
 def build_rules(
-    impairments: Iterable[Impairment], before: tuple[RequestRule, ...], now_s: float
+    impairments: Iterable[Impairment], current_rules: tuple[RequestRule, ...], now_s: float
 ) -> tuple[RequestRule, ...]:
     """Return the rules of request impairments; unchanged rules keep their start time."""
-    existing = {rule.impairment: rule for rule in before}
+    existing = {rule.impairment: rule for rule in current_rules}
     return tuple(
         existing.get(impairment) or RequestRule(impairment=impairment, start_s=now_s)
         for impairment in impairments

@@ -36,7 +36,7 @@ _ACCEPTS_PER_WAKE = 64
 logger = logging.getLogger(__name__)
 
 
-class _Answer(enum.Enum):
+class _Behaviour(enum.Enum):
     """How an address responds to attempts to connect."""
 
     ACCEPT = enum.auto()
@@ -69,7 +69,7 @@ class Forward:
         self._targets: tuple[RelayTarget, ...] = ()
         self._accepting: set[RelayTarget] = set()
         self._next = 0
-        self._answer = _Answer.REFUSE
+        self._behaviour = _Behaviour.REFUSE
         self._ignore_until_s = 0.0
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -79,7 +79,7 @@ class Forward:
     @property
     def listening(self) -> bool:
         """Whether the address accepts connections."""
-        return self._answer is _Answer.ACCEPT
+        return self._behaviour is _Behaviour.ACCEPT
 
     def set_targets(self, targets: tuple[RelayTarget, ...]) -> None:
         """Change the targets of new connections; open connections are kept."""
@@ -116,30 +116,30 @@ class Forward:
 
     def _adjust(self) -> None:
         if self._accepting:
-            answer = _Answer.ACCEPT
+            behaviour = _Behaviour.ACCEPT
         elif not self._targets and self._loop.time() < self._ignore_until_s:
-            answer = _Answer.IGNORE
+            behaviour = _Behaviour.IGNORE
         else:
-            answer = _Answer.REFUSE
-        if answer is not self._answer:
+            behaviour = _Behaviour.REFUSE
+        if behaviour is not self._behaviour:
             self._stop_listening()
-            if answer is not _Answer.REFUSE:
-                self._open(answer)
+            if behaviour is not _Behaviour.REFUSE:
+                self._open(behaviour)
 
     def _stop_listening(self) -> None:
-        self._answer = _Answer.REFUSE
+        self._behaviour = _Behaviour.REFUSE
         if self._listener is not None:
             self._loop.remove_reader(self._listener)
             self._listener.close()
             self._listener = None
 
-    def _open(self, answer: _Answer) -> None:
+    def _open(self, behaviour: _Behaviour) -> None:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             listener.setblocking(False)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(self.address)
-            if answer is _Answer.IGNORE:
+            if behaviour is _Behaviour.IGNORE:
                 ignore_packets(listener)
             listener.listen(_BACKLOG)
         except OSError as error:
@@ -149,7 +149,7 @@ class Forward:
             self.error = str(error)
             return
         self.error = None
-        self._listener, self._answer = listener, answer
+        self._listener, self._behaviour = listener, behaviour
         self._loop.add_reader(listener, self._accept)
 
     def _accept(self) -> None:
@@ -232,7 +232,7 @@ class Relay:
         return {name: pod.counters() for name, pod in self._pods.items()}
 
     def impaired_counts(self, request: ReadImpairedCounts) -> dict[str, int]:
-        """Return pod -> number of requests, or chunks under a bandwidth limit, impaired so far."""
+        """Return how many requests, or chunks under a bandwidth limit, have been impaired in each pod."""
         return {name: pod.impaired_count for name, pod in self._pods.items()}
 
     async def close(self) -> None:

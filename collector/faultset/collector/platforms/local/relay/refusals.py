@@ -1,7 +1,7 @@
 """Limit how often connections to Services without endpoints are refused, as Linux does on a cluster.
 
 On a cluster, kube-proxy refuses a connection with an ICMP message. Linux limits these messages per client; beyond the
-limit it ignores attempts to connect, which the client's kernel repeats after 1, 2, 3, 4, 5, 7, 11 s and so on.
+limit it ignores attempts to connect, which the client's kernel retries after 1, 2, 3, 4, 5, 7, 11 s and so on.
 
 On the embedded platform, the kernel refuses connections to an address without a listener, and reports each refusal. To
 ignore attempts, the relay opens a listener that drops all packets. It cannot drop only the packets of one client, so

@@ -124,7 +124,7 @@ class TelemetryServer:
     def health(self, request: ReadHealth) -> TelemetryHealth:
         """Return counts of received telemetry and the worst delay of a scrape."""
         health = self._scraper.health
-        answer = TelemetryHealth(
+        result = TelemetryHealth(
             spans=len(self._spans),
             samples=len(self._metrics),
             scrapes=health.scrapes,
@@ -134,7 +134,7 @@ class TelemetryServer:
         )
         if request.reset_lag:
             health.worst_lag_ns = 0
-        return answer
+        return result
 
 
 def write_window(window: MetricWindow | SpanWindow, services: Mapping[str, str | None], path: Path) -> int:

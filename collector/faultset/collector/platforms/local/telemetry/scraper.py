@@ -86,18 +86,18 @@ class Scraper:
         self.health = ScrapeHealth()
 
     def configure(self, targets: Iterable[ScrapeTarget]) -> None:
-        """Replace the list of pods; pods that were in the list before keep their state."""
-        before, self._pods = self._pods, {}
+        """Replace the list of pods; pods that were already in the list keep their state."""
+        previous, self._pods = self._pods, {}
         for target in targets:
             name = target.pod
             self.services[name] = target.service
-            pod = before.get(name)
+            pod = previous.get(name)
             if pod is None or pod.container != target.container:
                 pod = self._add_pod(name, target.service, target.container)
             pod.url = None if target.address is None else "http://{}:{}/metrics".format(*target.address)
             self._pods[name] = pod
         now_ns = time.time_ns()
-        ended = {**dict.fromkeys(before, now_ns), **self._ended_ns}
+        ended = {**dict.fromkeys(previous, now_ns), **self._ended_ns}
         self._ended_ns = {name: ended_ns for name, ended_ns in ended.items() if name not in self._pods}
 
     def discard(self, before_ns: int) -> None:
@@ -222,7 +222,7 @@ class Scraper:
         await self._await_moment(tick_ns, "kubelet")
         readings: dict[tuple[str, str, int], tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
         series_numbers = self._series_numbers
-        for sample in await self._ask(self._node, ReadSamples(interval_s=self._interval_s)) or ():
+        for sample in await self._request(self._node, ReadSamples(interval_s=self._interval_s)) or ():
             key = (sample.pod, sample.container, sample.metric, *sample.labels.items())
             number = series_numbers.get(key)
             if number is None:
@@ -242,7 +242,7 @@ class Scraper:
         numbers: list[int] = []
         values: list[float] = []
         series_numbers = self._series_numbers
-        for pod, counters in (await self._ask(self._relay, ReadCounters()) or {}).items():
+        for pod, counters in (await self._request(self._relay, ReadCounters()) or {}).items():
             for counter, value in asdict(counters).items():
                 number = series_numbers.get((pod, counter))
                 if number is None:
@@ -253,7 +253,7 @@ class Scraper:
                 values.append(float(value))
         self._store.add(time_ns, numbers, values)
 
-    async def _ask(self, peer: Peer | None, request: Request[ResponseT]) -> ResponseT | None:
+    async def _request(self, peer: Peer | None, request: Request[ResponseT]) -> ResponseT | None:
         if peer is None:
             return None
         try:

@@ -23,7 +23,7 @@ _PRESSURE = {
 
 
 def add_system_samples(store: MetricStore, time_ns: int) -> None:
-    """Add a sample of each series of this machine, without service and pod."""
+    """Add a sample of each series of this machine, without a service or pod."""
     numbers, values = [], []
     for metric, labels, kind, value in system_samples():
         numbers.append(store.number(SeriesKey(None, None, None, metric, canonical_labels(labels), kind)))

@@ -34,7 +34,7 @@ _MAX_KEY_BYTES = 250
 
 
 class OriginalMemcachedDriver(OriginalDriver):
-    """A memcached server without accounts and locks, which evicts values when it is full."""
+    """A memcached server without accounts or locks, which evicts values when it is full."""
 
     name = "original-memcached"
     role = "memcached"
@@ -71,7 +71,7 @@ class OriginalMemcachedDriver(OriginalDriver):
 
 
 class _UnexpectedLineError(Exception):
-    """The server answered a command with an unexpected line, such as an error."""
+    """The server responded to a command with an unexpected line, such as an error."""
 
 
 class _Connection:
@@ -121,7 +121,7 @@ class MemcachedClient(StoreClient[_Connection]):
     """See `StoreClient`; failures have the texts of gomemcache."""
 
     async def log_in(self) -> None:
-        """Open a connection and check that the server answers."""
+        """Open a connection and check that the server responds."""
         await self._run("version", _Connection.version)
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:

@@ -33,7 +33,7 @@ from faultset.collector.runtime.stores.users import (
 )
 from faultset.core.errors import PlatformError
 
-_CLUSTER = "cluster"
+_CLUSTER_FOLDER = "cluster"
 _SETTINGS = {
     "unix_socket_directories": "",
     "shared_buffers": "16MB",
@@ -70,7 +70,7 @@ class OriginalPostgresDriver(OriginalDriver):
 
     def is_prepared(self, folder: Path) -> bool:
         """Return whether a database cluster was completely created."""
-        return (folder / _CLUSTER).is_dir()
+        return (folder / _CLUSTER_FOLDER).is_dir()
 
     def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
         """Create a database cluster with the accounts; if this is interrupted, the next start repeats it.
@@ -92,12 +92,14 @@ class OriginalPostgresDriver(OriginalDriver):
             self._run("initdb", ["-D", str(draft), *accounts, *files])
         finally:
             password.unlink()
-        single = ["--single", "-F", "-j", "-D", str(draft)]
+        single_user_options = ["--single", "-F", "-j", "-D", str(draft)]
         for database, statements in initial_statements(account, credentials):
-            self._run("postgres", [*single, database], "".join(f"{statement};\n\n" for statement in statements))
-        hosts = draft / "pg_hba.conf"
-        hosts.write_text("host all all 0.0.0.0/0 scram-sha-256\n", encoding="ascii")
-        draft.rename(folder / _CLUSTER)
+            self._run(
+                "postgres", [*single_user_options, database], "".join(f"{statement};\n\n" for statement in statements)
+            )
+        hosts_file = draft / "pg_hba.conf"
+        hosts_file.write_text("host all all 0.0.0.0/0 scram-sha-256\n", encoding="ascii")
+        draft.rename(folder / _CLUSTER_FOLDER)
 
     def server_argv(
         self, folder: Path, *, address: str, max_memory_kib: int | None = None, max_clients: int | None = None
@@ -109,7 +111,7 @@ class OriginalPostgresDriver(OriginalDriver):
         if max_clients is not None:
             settings["max_connections"] = str(max_clients + int(settings["superuser_reserved_connections"]))
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        argv = argv_as_user([self.program("postgres"), "-D", str(folder / _CLUSTER), *options], SERVER_USER)
+        argv = argv_as_user([self.program("postgres"), "-D", str(folder / _CLUSTER_FOLDER), *options], SERVER_USER)
         return argv_with_private_memory(argv)
 
     def client(self, store: StoreAddress, context: ClientContext) -> StoreClient:

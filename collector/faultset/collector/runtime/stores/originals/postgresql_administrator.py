@@ -26,13 +26,13 @@ SERVER_USER = "postgres"
 LOG_SEGMENT_BYTES = 2**20
 """Size of a file of the write-ahead log; PostgreSQL allows no smaller one."""
 _TIMEOUT_S = 10
-_WRITING = "INSERT, UPDATE, DELETE, TRUNCATE"
+_WRITE_PRIVILEGES = "INSERT, UPDATE, DELETE, TRUNCATE"
 _COMPARE_PAIRS = """
 SELECT count(*) FROM generate_series(1, 1000000) AS first, generate_series(1, 1000000) AS second
 WHERE md5(first::text) = md5(second::text)
 """
 """Query that compares all pairs of rows until it times out."""
-_FILL = """
+_FILL_STATEMENT = """
 INSERT INTO {table} (key, document)
 SELECT 'filling-' || lpad(number::text, 6, '0'), repeat('x', 1980) FROM generate_series(1, {rows}) AS number
 """
@@ -75,7 +75,7 @@ class PostgresAdministrator(StoreAdministrator):
                 ]
             case "revoke-writing":
                 return [
-                    f"REVOKE {_WRITING} ON ALL TABLES IN SCHEMA public FROM {role}",
+                    f"REVOKE {_WRITE_PRIVILEGES} ON ALL TABLES IN SCHEMA public FROM {role}",
                     f"REVOKE CREATE ON SCHEMA public FROM {role}",
                 ]
             case "create-account":
@@ -122,7 +122,7 @@ class PostgresAdministrator(StoreAdministrator):
     def limit_files(self, leave: int) -> None:
         """Fill the pages of all tables, and limit the growth of their files to `leave` bytes.
 
-        The rows that fill the pages are rolled back. They are invisible, but occupy space until it is vacuumed. The
+        The rows that fill the pages are rolled back. They are invisible, but occupy space until they are vacuumed. The
         limit is never below the size of a file of the write-ahead log, because the server would then stop instead of
         refusing rows.
         """
@@ -136,10 +136,10 @@ class PostgresAdministrator(StoreAdministrator):
             largest = max([LOG_SEGMENT_BYTES, *[await _get_size(connection, table) for table in tables]])
             for table in tables:
                 pages = (largest - await _get_size(connection, table)) // _PAGE_BYTES + 1
-                filling = connection.transaction()
-                await filling.start()
-                await connection.execute(_FILL.format(table=quote_name(table), rows=4 * pages))
-                await filling.rollback()
+                transaction = connection.transaction()
+                await transaction.start()
+                await connection.execute(_FILL_STATEMENT.format(table=quote_name(table), rows=4 * pages))
+                await transaction.rollback()
             return max([await _get_size(connection, table) for table in tables])
 
         limit = self._as_administrator(fill, purpose="limit-files") + leave
