@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from faultset.core.times import SECOND_NS
 from faultset.datasets import open_dataset
+from faultset.datasets.format.context import Sampling
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "datasets" / "sample"
@@ -65,12 +68,65 @@ def test_effects_are_changes_at_the_target_its_callers_the_entry_and_unrelated_s
     # rate neither reaches geo nor is reached by it, but has no data
     assert effects["unrelated", "cpu"] == [1.0]
     assert effects["callers", "errors"] == [pytest.approx(0.3)]
-    assert script.describe([1.0, 2.0, 3.0, float("nan")]) == "2 [1.5, 2.5]"
+    assert script.describe([1.0, 2.0, 3.0, float("nan")]) == "2 [1.5, 2.5] n=3"
+    assert script.describe([1.0]) == "1"
+
+
+def test_the_share_within_other_data_is_bold_if_the_median_lies_outside() -> None:
+    compare = load_script("effect_sizes").compare
+    assert compare([1.0, 3.2, 9.0], [0.5, 1.0, 3.0]) == "67%"
+    assert compare([1.0, 8.0, 9.0], [0.5, 1.0, 3.0]) == "**33%**"
+    assert compare([-0.005, 0.0, 0.2], [0.0, 0.0, 0.0]) == "67%"
+    assert compare([1.0], [1.0, 2.0]) == "-"
+
+
+def test_spans_of_traces_kept_by_chance_stand_for_those_that_were_not_kept() -> None:
+    script = load_script("effect_sizes")
+    rows = [("a", 1, False), ("b", 2, False), ("slow", 900, False), ("failed", 3, True), ("failed", 4, False)]
+    spans = pd.DataFrame(rows, columns=["trace_id", "duration_ns", "failed"])
+    sampling = Sampling(traces=0.1, slow_traces_s=5e-7, log_levels=())
+    spans["weight"] = script.weigh_spans(spans, sampling)
+    assert spans["weight"].tolist() == [10, 10, 1, 1, 1]
+    assert script.span_quantile(spans, 0.9) == 3
+    assert script.weigh_spans(spans, None) == 1
+
+
+def test_rates_count_only_seconds_that_were_recorded() -> None:
+    script = load_script("effect_sizes")
+    assert script.count_covered_s(np.array([0, 3, 9, 40, 41]) * SECOND_NS) == 20
+
+
+def test_the_entry_is_the_declared_one_without_server_spans() -> None:
+    script = load_script("effect_sizes")
+    view = SimpleNamespace(calls=(), services=("a", "b"), context=SimpleNamespace(workload_entry="a"))
+    groups = script.service_groups(view, ["b"], frozenset())
+    assert groups == {"target": {"b"}, "callers": set(), "entry": {"a"}, "unrelated": {"a"}}
+
+
+def test_spans_that_never_fail_have_no_share_of_failures() -> None:
+    script = load_script("effect_sizes")
+    silent, telling = script.Effects("silent", imported=True), script.Effects("telling", imported=False)
+    for effects, failed in ((silent, 0.0), (telling, 0.2)):
+        effects.healthy["errors"] = [0.0]
+        effects.changes["cpu", "target", "errors"] = [failed]
+        effects.drop_unknown_errors()
+    assert script.build_row([telling, silent], [telling, silent], ("cpu", "target", "errors")) == ["0.2", "-", "-"]
+    assert script.build_row([telling, silent], [telling, silent], "errors") == ["0", "-", "-"]
 
 
 @pytest.mark.parametrize(
     ("fault", "family"),
-    [("cpu-hog", "cpu"), ("memory-leak", "memory"), ("pod-kill", "pods"), ("target-port", "configuration")],
+    [
+        ("cpu-hog", "cpu"),
+        ("memory-leak", "memory"),
+        ("network_delay", "delay"),
+        ("slow-store", "delay"),
+        ("network-loss", "network"),
+        ("pod-failure", "pods"),
+        ("buggy-image", "code"),
+        ("searcherrorpercent", "code"),
+        ("target-port", "configuration"),
+    ],
 )
 def test_the_name_of_a_fault_decides_its_family(fault: str, family: str) -> None:
     assert load_script("effect_sizes").family_of(fault) == family

@@ -10,6 +10,7 @@ import pytest
 
 from faultset.evaluators.recordings.detector_runs import DetectorRun, RecordingFacts, ScoredIncident
 from faultset.evaluators.recordings.metrics import DetectorRuns, estimate_metrics
+from faultset.evaluators.recordings.tables import build_recording_tables
 from tests.evaluators.conftest import SECOND, START, make_healthy, make_row
 
 Times = list[tuple[int, int]]
@@ -135,3 +136,14 @@ def test_incidents_without_a_recording_of_clients_have_no_headline() -> None:
     assert not values["recall"].known
     assert values["recall_unnoticed"].value == 1
     assert not values["vus_pr"].known
+
+
+def test_a_detector_with_other_settings_has_one_entry_with_the_range_of_its_recall() -> None:
+    both, none, first = [run((205, 210), (505, 510))], [run()], [run((205, 210))]
+    runs = {"mksmc": first, "mksmc[k=2]": both, "mksmc[k=4]": none, "spot": first, "alone[k=2]": both}
+    (table,) = build_recording_tables(runs, 0, "reference", {}, ["mksmc"])
+    by_name = {entry.baseline: entry for entry in table.entries}
+    assert by_name.keys() == {"mksmc", "spot", "alone[k=2]"}
+    assert by_name["mksmc"].metrics["recall"].value == 0.5
+    assert by_name["mksmc"].kind_text.endswith("reconstruction 0.00 to 1.00 over 3 settings")
+    assert "reconstruction" not in by_name["spot"].kind_text

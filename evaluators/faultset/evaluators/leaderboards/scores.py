@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -254,16 +254,29 @@ def _group_cases(rows: Iterable[ResultRow]) -> Iterable[tuple[tuple[str, str, st
     return ((key, ScoredCase(rows=tuple(group))) for key, group in groups.items())
 
 
+def find_variants(names: Collection[str]) -> dict[str, list[str]]:
+    """Return the methods among names that were also run with other settings, each with its names `NAME[SETTING]`.
+
+    >>> find_variants(["a", "a[k=2]", "b[k=2]", "c"])
+    {'a': ['a[k=2]']}
+    """
+    variants: dict[str, list[str]] = {}
+    for full_name in names:
+        name, bracket, _ = full_name.partition("[")
+        if bracket and name in names:
+            variants.setdefault(name, []).append(full_name)
+    return variants
+
+
 def _separate_variants(cases: Mapping[Setting, dict[str, dict[str, ScoredCase]]]) -> dict[Setting, dict[str, Cases]]:
-    """Separate methods called `NAME[SETTINGS]` from the cases if the method NAME was run too."""
-    variants: dict[Setting, dict[str, dict[str, dict[str, ScoredCase]]]] = {}
-    for setting, by_name in cases.items():
-        for full_name in list(by_name):
-            name, bracket, label = full_name.partition("[")
-            if bracket and name in by_name:
-                by_label = variants.setdefault(setting, {}).setdefault(name, {})
-                by_label[label.removesuffix("]")] = by_name.pop(full_name)
-    return {setting: dict(by_name) for setting, by_name in variants.items()}
+    """Separate methods called `NAME[SETTING]` from the cases if the method NAME was run too."""
+    return {
+        setting: {
+            name: {full_name: by_name.pop(full_name) for full_name in full_names}
+            for name, full_names in find_variants(by_name).items()
+        }
+        for setting, by_name in cases.items()
+    }
 
 
 def _link_policies(

@@ -94,7 +94,8 @@ class RecordingResults:
         by_policy = {
             policy: group_detector_runs(rows, self.windows, self.facts) for policy, rows in self.by_policy.items()
         }
-        return build_recording_tables(self.runs, seed, self.threshold_rule, by_policy)
+        reconstructions = [spec.name for spec in self.specs if getattr(spec, "reconstruction", False)]
+        return build_recording_tables(self.runs, seed, self.threshold_rule, by_policy, reconstructions)
 
     def list_alarm_rows(self) -> Iterable[dict[str, Any]]:
         """Yield the alarms of all detectors with their outcomes; one row without a time for a run without alarms."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, RECORDED, Entry, Table
-from faultset.evaluators.leaderboards.scores import GROUPS, group_of
+from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, RECORDED, Entry, SettingsRange, Table
+from faultset.evaluators.leaderboards.scores import GROUPS, find_variants, group_of
 from faultset.evaluators.leaderboards.tables import correct_p_values
 from faultset.evaluators.recordings.detector_runs import DetectorRun
 from faultset.evaluators.recordings.metrics import (
@@ -32,10 +32,12 @@ def build_recording_tables(
     seed: int,
     threshold_rule: str,
     by_policy: Mapping[str, Mapping[str, Sequence[DetectorRun]]],
+    reconstructions: Collection[str] = (),
 ) -> list[Table]:
     """Build a table for each application and each group of methods with the same inputs.
 
-    With several applications, tables for all of them together follow.
+    With several applications, tables for all of them together follow. A method that was also run with other settings
+    has one entry, with the range of its recall over the settings.
 
     Parameters
     ----------
@@ -47,6 +49,8 @@ def build_recording_tables(
         Threshold policy of all detectors.
     by_policy
         Other threshold policy -> detector -> runs with the thresholds of that policy.
+    reconstructions
+        Methods whose papers do not define them completely.
     """
     apps = sorted({run.facts.app for detector_runs in runs.values() for run in detector_runs})
     tables = []
@@ -55,7 +59,7 @@ def build_recording_tables(
             chosen = _choose_runs(runs, app, group)
             others = {policy: _choose_runs(policy_runs, app, group) for policy, policy_runs in by_policy.items()}
             if chosen:
-                tables.append(_build_table(chosen, others, app, group, seed, threshold_rule))
+                tables.append(_build_table(chosen, others, app, group, seed, threshold_rule, reconstructions))
     return tables
 
 
@@ -75,9 +79,18 @@ def _build_table(
     group: str,
     seed: int,
     threshold_rule: str,
+    reconstructions: Collection[str],
 ) -> Table:
+    variants = find_variants(detectors)
+    ranges = {name: _find_settings_range([detectors[each] for each in (name, *variants[name])]) for name in variants}
+    alternatives = {each for names in variants.values() for each in names}
+    detectors = {name: detector for name, detector in detectors.items() if name not in alternatives}
     entries = {
-        name: _build_entry(name, detector, {policy: by_policy[policy].get(name) for policy in by_policy}, seed)
+        name: replace(
+            _build_entry(name, detector, {policy: by_policy[policy].get(name) for policy in by_policy}, seed),
+            reconstruction=name in reconstructions,
+            settings_range=ranges.get(name),
+        )
         for name, detector in detectors.items()
     }
     methods = {name: entry.against for name, entry in entries.items() if entry.against is not None}
@@ -111,6 +124,13 @@ def _build_table(
         threshold_rule=threshold_rule,
         watched_s=sum(facts.watched_ns for facts in recordings) / 1e9,
     )
+
+
+def _find_settings_range(settings: Sequence[DetectorRuns]) -> SettingsRange:
+    """Return the range of the first metric over the settings of a method."""
+    first = next(iter(AGGREGATES))
+    values = [AGGREGATES[first](detector).value for detector in settings]
+    return SettingsRange(low=min(values), high=max(values), settings=len(values))
 
 
 def _build_entry(name: str, detector: DetectorRuns, by_policy: Mapping[str, DetectorRuns | None], seed: int) -> Entry:
