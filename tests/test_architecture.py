@@ -7,6 +7,7 @@ import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import networkx as nx
 
@@ -49,20 +50,26 @@ def text(path: Path) -> str:
     return path.read_text("utf-8")
 
 
-def tree(path: Path) -> ast.Module:
-    return ast.parse(text(path))
+class Parsed(NamedTuple):
+    """What the tests need of a file, which takes less memory than its tree."""
+
+    imports: tuple[str, ...]
+    """The full name of everything that the file imports, wherever in it."""
+    classes: tuple[str, ...]
+    docstring: str | None
 
 
 @functools.cache
-def imported_names(path: Path) -> tuple[str, ...]:
-    """Return the full name of everything that a file imports, wherever in it."""
-    return tuple(_imported_names(path))
+def parse(path: Path) -> Parsed:
+    tree = ast.parse(text(path))
+    classes = tuple(node.name for node in tree.body if isinstance(node, ast.ClassDef))
+    return Parsed(tuple(_imported_names(path, tree)), classes, ast.get_docstring(tree))
 
 
-def _imported_names(path: Path) -> Iterator[str]:
+def _imported_names(path: Path, tree: ast.Module) -> Iterator[str]:
     name = module_name(path)
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    for node in ast.walk(tree(path)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -76,7 +83,7 @@ def _imported_names(path: Path) -> Iterator[str]:
 def imported_modules(name: str) -> set[str]:
     """Return the modules of ours that a module imports, whether by name or by what is in them."""
     found = set()
-    names = set(imported_names(FILES[name]))
+    names = set(parse(FILES[name]).imports)
     for full in names:
         while full and full not in FILES:
             full = full.rpartition(".")[0]
@@ -128,7 +135,7 @@ def test_nothing_outside_a_cli_imports_a_cli() -> None:
 
 def test_baselines_never_import_the_truth() -> None:
     methods = [name for name in BASELINES if name.split(".")[2:3] != ["testing"]]
-    names = {name: [full.split(".") for full in imported_names(FILES[name])] for name in methods}
+    names = {name: [full.split(".") for full in parse(FILES[name]).imports] for name in methods}
     wrong = {
         name: [parts for parts in found if parts[:2] == ["faultset", "datasets"] and {*parts} & {*HIDDEN_FROM_METHODS}]
         for name, found in names.items()
@@ -178,9 +185,9 @@ def test_the_longest_tests_that_come_first_are_there() -> None:
 def test_every_public_class_has_a_name_of_its_own() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
     for module, path in FILES.items():
-        for node in tree(path).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes[node.name].append(module)
+        for name in parse(path).classes:
+            if not name.startswith("_"):
+                homes[name].append(module)
     assert not {name: modules for name, modules in homes.items() if len(modules) > 1}
 
 
@@ -191,7 +198,7 @@ def test_a_module_is_short() -> None:
 
 def test_every_package_says_what_it_holds() -> None:
     inits = [path for path in FILES.values() if path.name == "__init__.py"]
-    assert not [str(path) for path in inits if not ast.get_docstring(tree(path))]
+    assert not [str(path) for path in inits if not parse(path).docstring]
 
 
 def test_no_folder_above_a_package_is_a_package() -> None:

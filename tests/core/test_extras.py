@@ -58,25 +58,28 @@ OPTIONAL = {extra: declared(PROJECT["optional-dependencies"][extra]) - {"faultse
 @functools.cache
 def third_party_imports(path: Path) -> tuple[tuple[str, bool], ...]:
     """Return every third-party module that a file imports, and whether it does so as soon as it is imported."""
-    tree = ast.parse(path.read_text("utf-8"))
-    later = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
-        for inner in ast.walk(node)
-    }
     imports = []
-    for node in ast.walk(tree):
+    for node, is_later in _import_statements(ast.parse(path.read_text("utf-8")), is_later=False):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+        elif not node.level and node.module:
             # `opentelemetry` and `google` are shared by several distributions, told apart one level down
             names = [node.module] if "." in node.module else [f"{node.module}.{alias.name}" for alias in node.names]
         others = (name for name in names if name.partition(".")[0] not in NOT_THIRD_PARTY)
-        imports.extend((name, id(node) not in later) for name in others)
+        imports.extend((name, not is_later) for name in others)
     return tuple(imports)
+
+
+def _import_statements(tree: ast.AST, *, is_later: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Yield every import, and whether it is inside a function or for type checkers."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, is_later
+        elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
+            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            is_for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+            yield from _import_statements(node, is_later=is_later or is_function or is_for_types)
 
 
 installed = functools.cache(packages_distributions)

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import io
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from faultset.datasets.format.versions import create_version
 from faultset.datasets.recordings.recording import Recording
 from tests.datasets.recorded_samples import TRUTH, context, write_chunks
 
+SAMPLE = Path(__file__).parents[2] / "datasets" / "sample"
 START_NS = 1_760_000_000_000_000_000
 SECOND = 1_000_000_000
 
@@ -58,9 +60,17 @@ def example_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def example_copy(example_root: Path, tmp_path: Path) -> Path:
     """A synthetic dataset of the test's own."""
-    import shutil
-
     return Path(shutil.copytree(example_root, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="session")
+def few_episodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three episodes of the sample, two of them with a fault, that no test changes."""
+    root = tmp_path_factory.mktemp("few") / "sample"
+    for episode in ("0d3c530732fb", "31bf76ab9496", "a5edb68659bc"):
+        shutil.copytree(SAMPLE / "episodes" / episode, root / "episodes" / episode)
+    create_version(root, provenance={})
+    return root
 
 
 @pytest.fixture

@@ -24,14 +24,11 @@ from faultset.datasets.format.schemas import TABLES, time_column
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.views import EpisodeView
 
-SAMPLE = Path(__file__).parents[2] / "datasets" / "sample"
-NAMES = [path.name for path in (SAMPLE / "episodes").iterdir()]
-
 
 @pytest.fixture(scope="module")
-def compacted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Dataset]:
-    made = compact_dataset(SAMPLE, tmp_path_factory.mktemp("compacted") / "small")
-    return open_dataset(SAMPLE), made
+def compacted(few_episodes: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Dataset]:
+    made = compact_dataset(few_episodes, tmp_path_factory.mktemp("compacted") / "small")
+    return open_dataset(few_episodes), made
 
 
 SAME = ["time", "pod", "operation", "kind", "duration_ns"]
@@ -112,8 +109,8 @@ def test_readers_other_than_arrow_read_the_encodings_that_take_least(compacted) 
     assert {"DELTA_BINARY_PACKED", "RLE_DICTIONARY"} <= encodings
 
 
-def test_a_share_of_the_traces_is_kept_whole_and_all_lines_are(tmp_path: Path) -> None:
-    before, after = open_dataset(SAMPLE), compact_dataset(SAMPLE, tmp_path / "few", traces=0.25)
+def test_a_share_of_the_traces_is_kept_whole_and_all_lines_are(few_episodes: Path, tmp_path: Path) -> None:
+    before, after = open_dataset(few_episodes), compact_dataset(few_episodes, tmp_path / "few", traces=0.25)
     kept = total = 0
     for episode in before.episodes:
         old, new = before.view(episode).spans(), after.view(episode).spans()
@@ -134,16 +131,16 @@ def test_a_share_of_the_traces_is_kept_whole_and_all_lines_are(tmp_path: Path) -
     card = (after.root / "README.md").read_text()
     assert "25% of the traces were kept" in card
     assert "Trace ids without spans begin with f" in card
-    again = compact_dataset(SAMPLE, tmp_path / "again", traces=0.25)
+    again = compact_dataset(few_episodes, tmp_path / "again", traces=0.25)
     assert again.files == after.files
 
 
 @pytest.fixture
-def collected(tmp_path: Path) -> Path:
-    """The sample with journals that hold the digest of their run, as they have had since."""
+def collected(few_episodes: Path, tmp_path: Path) -> Path:
+    """The episodes with journals that hold the digest of their run, as they have had since."""
     root = tmp_path / "collected"
-    shutil.copytree(SAMPLE, root, ignore=shutil.ignore_patterns("versions", ".cache"))
-    for episode in open_dataset(SAMPLE).episodes:
+    shutil.copytree(few_episodes, root, ignore=shutil.ignore_patterns("versions", ".cache"))
+    for episode in open_dataset(few_episodes).episodes:
         view, label = EpisodeView(root / "episodes" / episode), read_label(root / "episodes" / episode)
         times = {table: view.table(table)[time_column(table)] for table in view.tables}
         digest = run_digest(times, view_start_ns=label.view_start_ns, inject_start_ns=label.inject_start_ns)
@@ -166,16 +163,18 @@ def test_journal_telemetry_and_label_stay_of_the_same_run_when_traces_are_left_o
 
 
 def test_a_journal_of_another_run_is_still_one_when_traces_are_left_out(collected: Path, tmp_path: Path) -> None:
-    first, second = (collected / "episodes" / name / "truth" / "journal.jsonl" for name in sorted(NAMES)[:2])
+    names = open_dataset(collected).episodes[:2]
+    first, second = (collected / "episodes" / name / "truth" / "journal.jsonl" for name in names)
     first.write_text(second.read_text())
     create_version(collected, provenance={})
     (error,) = journal_errors(compact_dataset(collected, tmp_path / "few", traces=0.25))
-    assert sorted(NAMES)[0] in error
+    assert names[0] in error
 
 
-def test_a_share_out_of_range_is_one_sentence(tmp_path: Path) -> None:
+def test_a_share_out_of_range_is_one_sentence(few_episodes: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="above 0 and at most 1, got 0"):
-        compact_dataset(SAMPLE, tmp_path / "none", traces=0)
-    done = CliRunner().invoke(faultset, ["dataset", "compact", str(SAMPLE), str(tmp_path / "x"), "--traces", "2"])
+        compact_dataset(few_episodes, tmp_path / "none", traces=0)
+    arguments = [str(few_episodes), str(tmp_path / "x"), "--traces", "2"]
+    done = CliRunner().invoke(faultset, ["dataset", "compact", *arguments])
     assert done.exit_code == 2
     assert not (tmp_path / "x").exists()

@@ -7,5 +7,6 @@ UPDATE = "run: python scripts/layout.py"
 
 
 def test_the_picture_of_the_layout_is_that_of_the_sources(layout: ModuleType) -> None:
-    assert layout.PICTURE.read_text("utf-8") == layout.layout_picture(), UPDATE
-    ElementTree.fromstring(layout.layout_picture())
+    picture = layout.layout_picture()
+    assert layout.PICTURE.read_text("utf-8") == picture, UPDATE
+    ElementTree.fromstring(picture)

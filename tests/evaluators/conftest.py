@@ -19,7 +19,7 @@ START = 1_760_000_000 * SECOND
 SERVICES = ("a", "b", "c", "d", "e")
 
 
-_UNREAD = ("PYTEST_CURRENT_TEST", "TEST_MODEL_KEY")
+_UNREAD = ("PYTEST_CURRENT_TEST", "TEST_MODEL_KEY", "FAULTSET_FITS", "FAULTSET_FITS_BYTES", "FAULTSET_LABELS_BYTES")
 """Variables that runners do not read."""
 
 

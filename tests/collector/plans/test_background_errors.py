@@ -95,6 +95,6 @@ def test_clients_do_not_feel_background_errors() -> None:
     windows = ComparisonWindows(
         start_ns=0, reference_end_ns=36 * SECOND_NS, onset_ns=45 * SECOND_NS, end_ns=90 * SECOND_NS
     )
-    impacts = [client_impact(requests_with_errors(0.018, seed), None, windows) for seed in range(100)]
-    assert sum(impact.is_manifest for impact in impacts) <= 1
-    assert sum(unsteady_reason(impact.earlier_changes) != "" for impact in impacts) <= 2
+    impacts = [client_impact(requests_with_errors(0.018, seed), None, windows) for seed in range(50)]
+    assert not any(impact.is_manifest for impact in impacts)
+    assert sum(unsteady_reason(impact.earlier_changes) != "" for impact in impacts) <= 1

@@ -21,13 +21,15 @@ def test_tails_equal_those_of_scipy() -> None:
     for z in (-40.0, -1.5, 0.0, 2.0, 12.0, 37.0):
         assert compute_normal_sf(z) == pytest.approx(stats.norm.sf(z), rel=1e-9)
     fisher_exact: Any = stats.fisher_exact
-    for _ in range(200):
+    for number in range(200):
         trials = int(rng.integers(1, 2000))
         successes = int(rng.integers(0, trials + 1))
         scipy_p = stats.binomtest(successes, trials, 0.9, alternative="less").pvalue
         assert compute_binomial_cdf(successes, trials, 0.9) == pytest.approx(scipy_p, rel=1e-8, abs=1e-290)
-        interval = stats.binomtest(successes, trials).proportion_ci(0.95)
-        assert compute_binomial_interval(successes, trials) == pytest.approx((interval.low, interval.high), abs=1e-12)
+        if number % 5 == 0:  # bisection takes a hundred times as long
+            interval = stats.binomtest(successes, trials).proportion_ci(0.95)
+            bounds = (interval.low, interval.high)
+            assert compute_binomial_interval(successes, trials) == pytest.approx(bounds, abs=1e-12)
         table = rng.integers(0, rng.choice([3, 50, 5000]), (2, 2)).tolist()
         scipy_p = fisher_exact(np.flip(table, axis=0), alternative="greater").pvalue
         assert compute_fisher_p_value(table) == pytest.approx(scipy_p, rel=1e-7, abs=1e-290), table

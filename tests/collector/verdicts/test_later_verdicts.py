@@ -23,6 +23,8 @@ from faultset.datasets.dataset import Episode, open_dataset
 from faultset.datasets.format.versions import create_version
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
+EPISODES = ("0d3c530732fb", "3b2068eeb801", "471b137ed15a")
+"""Without a fault, a manifest redeploy-without-pv, and a latent memory-leak."""
 
 
 def limits(episode: Episode, limit: float, **changes: str) -> Calibration:
@@ -33,11 +35,11 @@ def limits(episode: Episode, limit: float, **changes: str) -> Calibration:
     return Calibration(step_s=plan.step_s, windows=windows, **kind)
 
 
-@pytest.fixture
-def unjudged(tmp_path: Path) -> Path:
-    """The sample as it would be without any calibration: what clients did not feel is unknown."""
-    dataset, folder = open_dataset(SAMPLE), tmp_path / "unjudged"
-    for name in dataset.episodes:
+@pytest.fixture(scope="module")
+def unjudged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Episodes as they would be without any calibration: what clients did not feel is unknown. No test changes them."""
+    dataset, folder = open_dataset(SAMPLE), tmp_path_factory.mktemp("judge") / "unjudged"
+    for name in EPISODES:
         episode = dataset[name]
         felt = episode.label.verdict not in ("latent", "silent")
         copy_episode(episode, folder, label=episode.label if felt else replace(episode.label, verdict="unknown"))

@@ -19,8 +19,6 @@ from faultset.datasets.exports.exporter import GROUP, ExportOptions, export_data
 from faultset.datasets.format.labels import Label
 from faultset.datasets.imports.importer import import_dataset
 
-SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
-
 
 def run(*arguments: object) -> tuple[int, str, str]:
     result = CliRunner().invoke(faultset, [str(argument) for argument in arguments])
@@ -28,8 +26,8 @@ def run(*arguments: object) -> tuple[int, str, str]:
 
 
 @pytest.fixture(scope="module")
-def sample() -> Dataset:
-    return open_dataset(SAMPLE)
+def sample(few_episodes: Path) -> Dataset:
+    return open_dataset(few_episodes)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +36,9 @@ def faulty(sample) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def as_rcaeval(tmp_path_factory) -> Path:
+def as_rcaeval(few_episodes, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("rcaeval") / "cases"
-    export_dataset("rcaeval", SAMPLE, out)
+    export_dataset("rcaeval", few_episodes, out)
     return out
 
 
@@ -52,11 +50,17 @@ def from_rcaeval(as_rcaeval, tmp_path_factory) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def from_rcabench(tmp_path_factory) -> Dataset:
-    folder = tmp_path_factory.mktemp("rcabench")
-    export_dataset("rcabench", SAMPLE, folder / "packs")
-    import_dataset("rcabench", folder / "packs", folder / "back", workers=1)
-    return open_dataset(folder / "back")
+def as_rcabench(few_episodes, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("rcabench") / "packs"
+    export_dataset("rcabench", few_episodes, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def from_rcabench(as_rcabench, tmp_path_factory) -> Dataset:
+    out = tmp_path_factory.mktemp("rcabench") / "back"
+    import_dataset("rcabench", as_rcabench, out, workers=1)
+    return open_dataset(out)
 
 
 def same_fault(dataset: Dataset, wanted: Label) -> str:
@@ -97,7 +101,7 @@ def test_only_the_chosen_roles_are_exported(example_root, tmp_path):
 
 def test_rcaeval_gets_wide_rates_and_gives_them_back(sample, faulty, from_rcaeval):
     assert len(from_rcaeval.episodes) == len(faulty)
-    for episode in faulty[:3]:
+    for episode in faulty:
         back = from_rcaeval.view(same_fault(from_rcaeval, sample.label(episode)))
         wide, again = sample.view(episode).wide(), back.wide()
         wide = wide.loc[:, wide.notna().any()]
@@ -146,7 +150,7 @@ def test_rcaevals_index_names_every_case(as_rcaeval, faulty):
 
 
 def test_rcabench_gives_samples_back_exactly(sample, faulty, from_rcabench):
-    for episode in faulty[:3]:
+    for episode in faulty:
         wanted = sample.view(episode).table("metrics")
         back = from_rcabench.view(same_fault(from_rcabench, sample.label(episode))).table("metrics")
         wanted = wanted.filter(pa.array(word != "bucket" for word in wanted["kind"].to_pylist()))
@@ -180,9 +184,8 @@ def test_rcabench_gives_spans_logs_and_truth_back(sample, faulty, from_rcabench)
     assert sorted(map(repr, first)) == sorted(map(repr, again))
 
 
-def test_datapacks_have_the_columns_that_their_readers_check(tmp_path):
-    export_dataset("rcabench", SAMPLE, tmp_path / "packs")
-    pack = next(path for path in (tmp_path / "packs" / "data" / "sample").iterdir())
+def test_datapacks_have_the_columns_that_their_readers_check(as_rcabench):
+    pack = next(path for path in (as_rcabench / "data" / "sample").iterdir())
     traces = pq.read_schema(pack / "normal_traces.parquet")
     assert traces.field("duration").type == pa.uint64()
     assert traces.field("time").type.tz == "UTC"
@@ -191,15 +194,15 @@ def test_datapacks_have_the_columns_that_their_readers_check(tmp_path):
         assert {"time", "metric", "service_name", "count", "sum", "min", "max"} <= set(histogram.names)
         extra = set(histogram.names) - {"time", "metric", "service_name", "count", "sum", "min", "max"}
         assert all(name.startswith("attr.") for name in extra)
-    labels = pq.read_table(tmp_path / "packs" / "meta" / "sample" / "labels.parquet")
+    labels = pq.read_table(as_rcabench / "meta" / "sample" / "labels.parquet")
     assert labels.column_names == ["dataset", "datapack", "gt.level", "gt.name"]
 
 
-def test_the_command_names_what_has_no_place(tmp_path):
-    code, text, errors = run("dataset", "export", SAMPLE, tmp_path / "out", "--as", "rcaeval")
+def test_the_command_names_what_has_no_place(few_episodes, tmp_path):
+    code, text, errors = run("dataset", "export", few_episodes, tmp_path / "out", "--as", "rcaeval")
     assert code == 0
-    assert text == f"7 episodes in {tmp_path / 'out'}.\n"
-    assert "Skipped 3: RCAEval needs a fault, but the episode has none." in errors
+    assert text == f"2 episodes in {tmp_path / 'out'}.\n"
+    assert "Skipped 1: RCAEval needs a fault, but the episode has none." in errors
 
 
 @pytest.mark.parametrize(
@@ -209,10 +212,10 @@ def test_the_command_names_what_has_no_place(tmp_path):
         ("wide-csv", 3, "must be a new or empty folder"),
     ],
 )
-def test_a_bad_request_is_one_sentence_and_writes_nothing(tmp_path, layout, code, sentence):
+def test_a_bad_request_is_one_sentence_and_writes_nothing(example_root, tmp_path, layout, code, sentence):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
-    found, text, errors = run("dataset", "export", SAMPLE, tmp_path / "out", "--as", layout)
+    found, text, errors = run("dataset", "export", example_root, tmp_path / "out", "--as", layout)
     assert (found, text) == (code, "")
     assert sentence in errors
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

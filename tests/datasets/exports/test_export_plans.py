@@ -16,7 +16,7 @@ from faultset.datasets.cli import exchange as command
 from faultset.datasets.exports.exporter import GROUP, ExportOptions, ExportPlan
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
-DESCRIPTIONS = 200_000
+DESCRIPTIONS = 60_000
 """Bytes of what is about all episodes, which a trial of one episode counts for each."""
 
 
@@ -25,16 +25,17 @@ def run(*arguments: object) -> Result:
 
 
 @pytest.mark.parametrize("layout", sorted(plugins(GROUP)))
-def test_the_expected_size_is_about_the_size(layout: str, tmp_path: Path):
+def test_the_expected_size_is_about_the_size(layout: str, few_episodes: Path, tmp_path: Path):
     plans: list[ExportPlan] = []
     options = ExportOptions(roles=["cpu", "latency"])
-    done = export_dataset(layout, SAMPLE, tmp_path / "out", options=options, max_bytes=None, announce=plans.append)
+    target = tmp_path / "out"
+    done = export_dataset(layout, few_episodes, target, options=options, max_bytes=None, announce=plans.append)
     (plan,) = plans
-    size = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file())
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     assert size / 2 - DESCRIPTIONS < plan.expected_bytes < size * 2 + DESCRIPTIONS
     assert plan.faulty + plan.healthy == done.episodes
     assert plan.expected_s > 0
-    assert not [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
+    assert not [path.name for path in target.iterdir() if path.name.startswith(".")]
 
 
 def test_a_large_export_is_refused_without_yes_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

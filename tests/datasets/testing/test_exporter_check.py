@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from faultset.core.plugins import plugins
@@ -9,8 +11,8 @@ from faultset.datasets.testing import check_exporter
 
 
 @pytest.mark.parametrize("name", plugins(GROUP))
-def test_an_exporter_keeps_what_exporters_promise(name: str) -> None:
-    check_exporter(name)
+def test_an_exporter_keeps_what_exporters_promise(name: str, example_root: Path) -> None:
+    check_exporter(name, example_root)
 
 
 class Careless:

@@ -7,6 +7,7 @@ the collector needs its 110 MB.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from math import lgamma
 
 
@@ -23,10 +24,19 @@ def compute_binomial_cdf(successes: int, trials: int, share: float) -> float:
     """
     if successes >= trials:
         return 1.0
+    return _sum_binomial(_list_log_choices(successes, trials), trials, share)
+
+
+def _list_log_choices(successes: int, trials: int) -> list[float]:
+    """Return the logarithms of the ways to draw 0, 1, ... `successes` of the trials."""
+    return [_log_choose(trials, count) for count in range(successes + 1)]
+
+
+def _sum_binomial(log_choices: Sequence[float], trials: int, share: float) -> float:
     log_share, log_rest = math.log(share), math.log1p(-share)
     terms = (
-        math.exp(_log_choose(trials, count) + count * log_share + (trials - count) * log_rest)
-        for count in range(successes + 1)
+        math.exp(log_choice + count * log_share + (trials - count) * log_rest)
+        for count, log_choice in enumerate(log_choices)
     )
     return min(1.0, math.fsum(terms))
 
@@ -44,10 +54,11 @@ def compute_binomial_interval(successes: int, trials: int) -> tuple[float, float
 
 def _find_share(successes: int, trials: int, probability: float) -> float:
     """Return the success share at which at most `successes` in `trials` occur with a given probability."""
+    log_choices = _list_log_choices(successes, trials)
     low, high = 0.0, 1.0
     while low < (middle := (low + high) / 2) < high:
         # the probability of at most `successes` falls as the share grows
-        low, high = (middle, high) if compute_binomial_cdf(successes, trials, middle) > probability else (low, middle)
+        low, high = (middle, high) if _sum_binomial(log_choices, trials, middle) > probability else (low, middle)
     return low
 
 

@@ -160,3 +160,20 @@ def test_what_is_right_passes():
         {"operator": "Exists"},
     ]
     check_object(workload(pod={"tolerations": tolerations, "securityContext": {"runAsUser": 1000}}, replicas=100_000))
+
+
+def named(store, **labels):
+    return [resource["metadata"]["name"] for resource in store.each("ConfigMap", labels)]
+
+
+def test_objects_are_selected_by_their_current_labels_oldest_first(store):
+    for name in "abc":
+        store.create(config(name) | {"metadata": {"name": name, "labels": {"app": "geo", "of": name}}})
+    store.patch("ConfigMap", "a", {"metadata": {"labels": {"app": "rate"}}})
+    assert (named(store, app="geo"), named(store, app="rate")) == (["b", "c"], ["a"])
+    assert named(store, app="rate", of="b") == []
+    store.patch("ConfigMap", "a", {"metadata": {"labels": {"app": "geo"}}})
+    assert named(store, app="geo") == ["a", "b", "c"]
+    store.remove("ConfigMap", "b")
+    store.patch("ConfigMap", "c", {"metadata": {"labels": None}})
+    assert (named(store, app="geo"), named(store, of="c"), named(store)) == (["a"], [], ["a", "c"])

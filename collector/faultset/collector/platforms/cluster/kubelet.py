@@ -305,12 +305,14 @@ class Kubelet:
         return state.pod["spec"]["containers"]
 
     def _keep(self, state: PodState, container: ContainerState, spec: dict[str, Any], commands: list[Command]) -> None:
-        if container.definition != definition(spec):
+        is_new = container.spec is not spec
+        container.spec = spec
+        if is_new and container.definition != definition(spec):
             container.restart_reason = f"Container {container.name} definition changed, will be restarted"
         if container.restart_reason:
             grace_s = state.pod["spec"]["terminationGracePeriodSeconds"]
             self._stop(state, container, grace_s, container.restart_reason, commands)
-        elif container.limits != limits(spec):
+        elif is_new and container.limits != limits(spec):
             container.limits = limits(spec)
             cpu, memory = container.limits
             commands.append(LimitContainer(uid=state.uid, container=container.name, cpu_limit=cpu, memory_limit=memory))

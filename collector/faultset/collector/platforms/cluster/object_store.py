@@ -6,7 +6,7 @@ import base64
 import random
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from faultset.collector.platforms.journal import merge
@@ -224,6 +224,7 @@ class ObjectStore:
         self._rng = rng
         self._objects: dict[str, dict[str, Object]] = {}
         self._owned: dict[tuple[str, str], dict[str, None]] = {}
+        self._labelled: dict[tuple[str, str, str], dict[str, None]] = {}
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> None:
@@ -244,7 +245,13 @@ class ObjectStore:
 
     def each(self, kind: str, labels: Mapping[str, str] | None = None) -> Iterator[Object]:
         """Yield the stored objects themselves, oldest first; callers must not change them."""
-        for resource in list(self._objects.get(kind, {}).values()):
+        objects = self._objects.get(kind, {})
+        resources = list(objects.values())
+        indexed = [(kind, key, value) for key, value in (labels or {}).items() if isinstance(value, str)]
+        if indexed:
+            shortest = min((self._labelled.get(label, {}) for label in indexed), key=len)
+            resources = [objects[name] for name in list(shortest) if name in objects]
+        for resource in resources:
             if not labels or selects(labels, resource):
                 yield resource
 
@@ -334,6 +341,7 @@ class ObjectStore:
             return
         self.version += 1
         self._index_owner(removed, None)
+        self._index_labels(removed, None)
         for listener in self._listeners:
             listener(kind, name, None)
         for owned_kind in list(self._objects):
@@ -373,8 +381,10 @@ class ObjectStore:
         self.version += 1
         resource["metadata"] = {**resource["metadata"], "resourceVersion": str(self.version)}
         kind, name = resource["kind"], resource["metadata"]["name"]
-        self._index_owner(self.find(kind, name), resource)
+        before = self.find(kind, name)
         self._objects.setdefault(kind, {})[name] = resource
+        self._index_owner(before, resource)
+        self._index_labels(before, resource)
         for listener in self._listeners:
             listener(kind, name, resource)
 
@@ -389,6 +399,26 @@ class ObjectStore:
             del self._owned[kind, uid_before][name]
         if uid_after is not None:
             self._owned.setdefault((kind, uid_after), {})[name] = None
+
+    def _index_labels(self, before: Object | None, after: Object | None) -> None:
+        """Update the index of labelled objects after a change of one object."""
+        labels_before, labels_after = (_list_labels(resource) for resource in (before, after))
+        if labels_before == labels_after:
+            return
+        kind, name = (after or before or {})["kind"], (after or before or {})["metadata"]["name"]
+        for label in labels_before - labels_after:
+            self._labelled.get((kind, *label), {}).pop(name, None)
+        for label in labels_after - labels_before:
+            names = self._labelled.setdefault((kind, *label), {})
+            names[name] = None
+            if before is not None:  # keep the order of creation
+                self._labelled[kind, *label] = {other: None for other in self._objects[kind] if other in names}
+
+
+def _list_labels(resource: Object | None) -> Set[tuple[str, str]]:
+    """Return the labels whose values are strings."""
+    labels = (resource or {"metadata": {}})["metadata"].get("labels") or {}
+    return {(key, value) for key, value in labels.items() if isinstance(value, str)}
 
 
 def selects(labels: Mapping[str, str], resource: Object) -> bool:

@@ -179,6 +179,8 @@ class ContainerState:
     is_responding: bool = False
     completed: bool = False
     restart_reason: str = ""
+    spec: dict[str, Any] | None = None
+    """The spec that `definition` was last compared with."""
 
     @property
     def ready(self) -> bool:

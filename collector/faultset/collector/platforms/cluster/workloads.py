@@ -81,7 +81,7 @@ def _roll(context: Context, deployment: Object, new: Object, old: list[Object]) 
     elif new["spec"]["replicas"] < replicas:
         creatable = max(0, replicas + surge - total)
         _scale(context, deployment, new, min(replicas, new["spec"]["replicas"] + creatable))
-    new = context.store.get("ReplicaSet", new["metadata"]["name"])
+    new = _find_current(context, new)
     _shrink_old(context, deployment, new, old, max(0, replicas - min(unavailable, replicas)))
 
 
@@ -96,7 +96,7 @@ def _shrink_old(context: Context, deployment: Object, new: Object, old: list[Obj
         step = min(max(0, broken), max(0, removable), replicas)
         removable -= step
         _scale(context, deployment, replica_set, replicas - step)
-    old = [context.store.get("ReplicaSet", other["metadata"]["name"]) for other in old]
+    old = [_find_current(context, other) for other in old]
     available = sum(
         min(other["spec"]["replicas"], other["status"].get("availableReplicas", 0)) for other in [new, *old]
     )
@@ -105,6 +105,10 @@ def _shrink_old(context: Context, deployment: Object, new: Object, old: list[Obj
         step = min(replica_set["spec"]["replicas"], max(0, spare))
         spare -= step
         _scale(context, deployment, replica_set, replica_set["spec"]["replicas"] - step)
+
+
+def _find_current(context: Context, replica_set: Object) -> Object:
+    return context.store.find("ReplicaSet", replica_set["metadata"]["name"]) or replica_set
 
 
 def _resolve_share(value: int | str, total: int, rounding: Any) -> int:
