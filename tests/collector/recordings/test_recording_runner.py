@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from faultset.collector.apps import load_app
@@ -140,6 +141,20 @@ def test_a_stopped_recording_continues_with_a_new_segment(tmp_path: Path) -> Non
     assert set(after.voids()["reason"]) == {"interrupted"}
     assert list(after.incidents()["is_scored"]) == [True, False]
     assert not [finding for finding in verify(tmp_path / "data") if finding.severity == "error"]
+
+
+def test_an_incident_that_was_interrupted_is_void_until_the_end_of_its_segment(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    for length_s in (220, 60):  # the second incident is active at the first stop, none at the second
+        stop_ns = clock.time_ns() + length_s * SECOND_NS
+        record(tmp_path, clock=clock, interrupted=lambda stop_ns=stop_ns: clock.time_ns() > stop_ns)
+        clock.passed_ns += 100 * SECOND_NS
+    record(tmp_path, clock=clock)
+    recording = opened(tmp_path)
+    first, second, _ = recording.view.segments
+    (void,) = recording.voids().itertuples()
+    assert void.end == pd.Timestamp(first.end_ns, tz="UTC") < pd.Timestamp(second.start_ns, tz="UTC")
+    assert void.detail == "the recording was interrupted during missing-service on rate"
 
 
 def test_a_clock_that_jumps_ends_the_segment_with_intact_data(tmp_path: Path) -> None:

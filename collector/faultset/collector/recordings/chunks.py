@@ -79,16 +79,17 @@ class ChunkRecorder:
         self._mark_interrupted()
 
     def _mark_interrupted(self) -> None:
-        """Mark as void the time of incidents that an earlier segment did not finish."""
-        end_ns = self._writer.end_ns
-        if end_ns is None:
-            return
+        """Mark as void the time of incidents that the last segment did not finish; earlier ones are marked already."""
         folder = self._writer.folder
-        for incident in read_incidents(folder, read_chunks(folder)):
-            if incident.recover_done_ns is None:
-                self.add_void(
-                    incident.inject_start_ns or end_ns, end_ns, "interrupted", f"the recording ended in {incident}"
-                )
+        chunks = read_chunks(folder)
+        if not chunks:
+            return
+        segment = [chunk for chunk in chunks if chunk.segment == chunks[-1].segment]
+        start_ns, end_ns = segment[0].start_ns, segment[-1].end_ns
+        for incident in read_incidents(folder, chunks):
+            if incident.recover_done_ns is None and (incident.inject_start_ns or end_ns) >= start_ns:
+                detail = f"the recording was interrupted during {incident.fault} on {', '.join(incident.targets)}"
+                self.add_void(incident.inject_start_ns or end_ns, end_ns, "interrupted", detail)
 
     def add(self, table: str, row: Mapping[str, Any]) -> None:
         """Add a row to a truth table; it is written with the chunk of its time."""
