@@ -61,6 +61,7 @@ def load_run(*texts: str, tool: str = "exec_shell", key: str = "command") -> Tra
     ("text", "lines"),
     [
         ("kubectl scale deploy geo --replicas 1 -n test", ["kubectl scale deploy geo --replicas 1"]),
+        ("kubectl scale deploy geo --replicas 1 | cat", ["kubectl scale deploy geo --replicas 1"]),
         ("kubectl scale deploy geo --replicas=1 --namespace=test", ["kubectl scale deploy geo --replicas=1"]),
         ("kubectl -n other delete pod x", ["kubectl -n other delete pod x"]),
         ("kubectl delete pod a 2>/dev/null; sleep 5 && kubectl delete pod b 2>&1 | head", None),

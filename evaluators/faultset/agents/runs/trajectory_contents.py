@@ -156,12 +156,10 @@ def _split_at_separators(line: list[Token]) -> list[list[Token]]:
 
 def _cut_at_pipe(part: list[Token]) -> list[str]:
     words: list[str] = []
-    for position, token in enumerate(part):
+    for token in part:
         if token.is_operator:
             if token.text.startswith(">") and words[-1:] in (["2"], ["1"]):
                 words.pop()
-            break
-        if token.text in ("1", "2") and position + 1 < len(part) and part[position + 1].is_operator:
             break
         words.append(token.text)
     return words

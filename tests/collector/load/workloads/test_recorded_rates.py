@@ -20,6 +20,7 @@ from faultset.core.errors import UsageError
         ("time_s,rate_rps\n0,1\n1,inf\n", "must have a number in rate_rps, but has inf"),
         ("time_s,rate_rps\n0,1\n1\n", "must have a number in rate_rps, but has nothing"),
         ("time_s,rate_rps\n0,1\n0,3\n", "must have a later time_s"),
+        ("time_s,rate_rps\n1e13,1\n2e13,3\n", "must have a time_s of at most 1e+12 seconds, but has 1e+13"),
         ("time_s,rate_rps\n0,0\n1,0\n", "a rate above zero"),
         ("time_s,rate_rps\n0,1\n1,ten\n", "but has ten"),
         ('time_s,rate_rps\n0,"1\n', "is not valid CSV"),

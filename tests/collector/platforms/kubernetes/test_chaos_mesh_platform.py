@@ -163,6 +163,20 @@ def test_only_chaos_mesh_fails_pods_by_itself_and_tells_no_requests_apart(
     assert not platform.selects_requests
 
 
+def test_without_privileged_pods_no_ephemeral_container_is_added(
+    cluster: Cluster, connect: Callable[..., Any], tmp_path: Path
+) -> None:
+    connect(cluster)
+    platform = ChaosMeshPlatform(
+        load_app("hotel"),
+        tmp_path,
+        journal=Journal(tmp_path / "journal.jsonl", durable=False),
+        episode="e",
+        settings=ClusterSettings(kubeconfig=str(tmp_path / "kubeconfig"), privileged=False),
+    )
+    assert platform._ephemeral is None
+
+
 def test_recovery_removes_what_a_killed_episode_left_before_its_namespaces(
     platform: ChaosMeshPlatform, cluster: Cluster, tmp_path: Path
 ) -> None:

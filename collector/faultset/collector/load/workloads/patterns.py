@@ -26,6 +26,7 @@ from faultset.core.suggestions import unknown_name
 COLUMNS = ("time_s", "rate_rps")
 MAX_ROWS = 20_000
 LARGEST_RATE_RPS = 10_000.0
+LATEST_S = 1e12
 _LIMIT_BYTES = 4 << 20
 
 
@@ -106,7 +107,9 @@ def _parse_row(
     time_s, rate_rps = numbers
     if not 0 <= rate_rps <= LARGEST_RATE_RPS:
         raise UsageError(f"{origin} must have a rate from 0 to {LARGEST_RATE_RPS:g}, but has {rate_rps:g}")
-    if abs(time_s) > 1e12 or (before and not time_s >= before[-1][0] + 1e-3):
+    if abs(time_s) > LATEST_S:
+        raise UsageError(f"{origin} must have a time_s of at most {LATEST_S:g} seconds, but has {time_s:g}")
+    if before and not time_s >= before[-1][0] + 1e-3:
         raise UsageError(f"{origin} must have a later time_s than the line before, but has {time_s:g}")
     return time_s, rate_rps
 

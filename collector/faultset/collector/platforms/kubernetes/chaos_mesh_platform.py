@@ -25,7 +25,7 @@ class ChaosMeshPlatform(KubernetesPlatform):
     def __init__(self, app: AppSpec, folder: Path, *, journal: Journal, episode: str, settings: ClusterSettings):
         super().__init__(app, folder, journal=journal, episode=episode, settings=settings)
         self._chaos_mesh = ChaosMeshImpairer(self.api, self.namespaces.control, self.namespaces.app)
-        self._impairer, self._inside = self._chaos_mesh, None
+        self._impairer, self._ephemeral = self._chaos_mesh, None
         self.control_labels = {INJECTOR: CHAOS_MESH}
 
     def deploy(self) -> None:
