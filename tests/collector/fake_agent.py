@@ -51,7 +51,7 @@ class RecordingPods(Pods):
     def names(self) -> dict[str, str]:
         return {GEO: "geo-1"}
 
-    def kill(self, uid: str, container_id: str, number: int = 9) -> int:
+    def kill(self, uid: str, container_id: str) -> int:
         self.killed.append((uid, container_id))
         return 4711
 

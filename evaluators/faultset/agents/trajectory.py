@@ -286,12 +286,11 @@ class TrajectoryWriter:
         self._agent = AgentIdentity(name=agent, version=version, model_name=model)
         self._steps: list[TrajectoryStep] = []
 
-    def add_message(self, source: str, message: str, *, timestamp: str | None = None) -> None:
+    def add_message(self, source: str, message: str) -> None:
         """Add a message of the system or the user."""
         self._steps.append(
             TrajectoryStep.model_validate(
                 {"step_id": len(self._steps) + 1, "source": source, "message": plain_text(message)}
-                | ({"timestamp": timestamp} if timestamp else {})
             )
         )
 
@@ -303,7 +302,6 @@ class TrajectoryWriter:
         results: Sequence[str | None] | None = None,
         errors: Sequence[bool] | None = None,
         reasoning: str | None = None,
-        metrics: StepMetrics | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Add a step of the agent.
@@ -340,7 +338,6 @@ class TrajectoryWriter:
                 reasoning_content=None if reasoning is None else plain_text(reasoning),
                 tool_calls=tool_calls or None,
                 observation=StepObservation(results=tool_results) if tool_results else None,
-                metrics=metrics,
                 extra=jsonable(extra) if extra else None,
             )
         )
@@ -353,12 +350,9 @@ class TrajectoryWriter:
         *,
         session_id: str | None = None,
         final_metrics: FinalMetrics | None = None,
-        notes: str | None = None,
     ) -> Trajectory:
         """Return the trajectory, which must have at least one step."""
-        return Trajectory(
-            agent=self._agent, steps=self._steps, session_id=session_id, final_metrics=final_metrics, notes=notes
-        )
+        return Trajectory(agent=self._agent, steps=self._steps, session_id=session_id, final_metrics=final_metrics)
 
 
 def plain_text(text: str) -> str:

@@ -153,7 +153,7 @@ def test_an_error_of_the_other_process_names_process_request_and_reason() -> Non
 
 
 def test_messages_of_an_episode_are_told_apart_by_their_fields() -> None:
-    phase, outcome = PhaseReport(phase="fault", end_ns=None), EpisodeOutcome(episode="e-0001", logs=Path("/tmp/x"))
+    phase, outcome = PhaseReport(phase="fault"), EpisodeOutcome(episode="e-0001", logs=Path("/tmp/x"))
     for message in (phase, outcome):
         assert decode_message(encode_message(message)) == message
     assert encode_message(outcome).endswith("\n")

@@ -231,8 +231,6 @@ class QueueFeatures:
     density: Matrix
     services: npt.NDArray[np.int64]
     """Number of services with a flag in the queue."""
-    unevenness: Matrix
-    """Standard deviation of the number of flags per service."""
 
 
 def compute_queue_features(
@@ -258,7 +256,6 @@ def compute_queue_features(
         distinct=flags.sum(axis=1),
         density=length / (window * max(1, series if varying is None else varying)),
         services=(queue > 0).sum(axis=1),
-        unevenness=queue.std(axis=1) if names else np.zeros(steps),
     )
 
 

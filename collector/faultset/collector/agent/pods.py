@@ -160,8 +160,8 @@ class Pods:
             raise AgentError(f"pod {uid} has just ended")
         return descriptor
 
-    def kill(self, uid: str, container_id: str, number: int = signal.SIGKILL) -> int:
-        """Signal the main process of a container and return its pid.
+    def kill(self, uid: str, container_id: str) -> int:
+        """Kill the main process of a container and return its pid.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class Pods:
         try:
             if self._read_owner(main.pid) != main.owner:
                 raise AgentError(f"container {container_id[:12]} of pod {uid} has just ended")
-            signal.pidfd_send_signal(handle, number)
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
         except ProcessLookupError:
             raise AgentError(f"container {container_id[:12]} of pod {uid} has just ended") from None
         finally:

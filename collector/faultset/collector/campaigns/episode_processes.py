@@ -102,7 +102,6 @@ class RunningEpisode:
     errors: IO[str]
     cores: tuple[int, ...] = ()
     phase: str = "new"
-    phase_end_ns: int | None = None
     phase_began_s: float = field(default_factory=time.monotonic)
     started: float = field(default_factory=time.monotonic)
     outcome: EpisodeOutcome | None = None
@@ -177,7 +176,7 @@ class RunningEpisode:
         message = decode_message(line)
         match message:
             case PhaseReport():
-                self.phase, self.phase_end_ns = message.phase, message.end_ns
+                self.phase = message.phase
                 self.phase_began_s = time.monotonic()
             case LogReport():
                 _log.log(message.level, "episode %s: %s", self.plan.episode, message.text)

@@ -42,10 +42,9 @@ class EpisodeAssignment(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseReport(Message):
-    """An episode has entered a phase, which is expected to end at `end_ns`."""
+    """An episode has entered a phase."""
 
     phase: str
-    end_ns: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +83,6 @@ class EpisodeOutcome(Message):
     needs_recovery: bool = False
     exit_code: int = 0
     durations_s: dict[str, float] = field(default_factory=dict)
-    requests_changed: bool = False
-    target_changed: bool = False
     logs: Path | None = None
     source_failures: dict[str, str] = field(default_factory=dict)
     mitigations: tuple[MitigationResult, ...] = ()

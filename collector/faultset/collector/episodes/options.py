@@ -18,7 +18,7 @@ class EpisodeOptions:
 
     sources: SourceRecorder | None = None
     """Sources that the campaign adds."""
-    report: Callable[[Phase, int | None], None] = lambda phase, end: None
+    report: Callable[[Phase], None] = lambda phase: None
     """Called with each new phase and its expected end (ns)."""
     interrupted: Callable[[], bool] = lambda: False
     """Called several times a second; once it returns True, the episode undoes its changes and ends."""

@@ -128,13 +128,13 @@ def _run(
         app, working_folder.folder, journal, episode=plan.episode, seed=plan.seed, step_s=plan.step_s
     )
 
-    def report(phase: Phase, end_ns: int | None) -> None:
+    def report(phase: Phase) -> None:
         if phase is Phase.WARMUP:
             _prioritise_services()
         elif phase is Phase.COLLECT:
             # writing files must not slow other episodes
             lower_priority()
-        send(PhaseReport(phase=str(phase), end_ns=end_ns))
+        send(PhaseReport(phase=str(phase)))
 
     sources = SourceRecorder([load_source(name) for name in plan.sources], working_folder.folder / "sources")
     runner = runner_type(

@@ -77,7 +77,7 @@ class EpisodeRunner:
             if self.machine.phase is not phase:
                 phase = self.machine.phase
                 self.journal.note("phase", name=str(phase))
-                self._report(phase, self.machine.deadline_ns)
+                self._report(phase)
             if commands:
                 command = commands.popleft()
                 event, error = self._perform(command)
@@ -99,8 +99,6 @@ class EpisodeRunner:
             void_cause=self._void_cause or OTHER_FAILURE,
             exit_code=self._exit_code,
             durations_s=self.record.durations_s,
-            requests_changed=bool(judgement and judgement.impact.is_manifest),
-            target_changed=bool(judgement and judgement.target_changed),
             source_failures=self._actions.sources.failures,
             mitigations=self._actions.mitigations,
         )

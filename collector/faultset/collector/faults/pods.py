@@ -7,6 +7,7 @@ from typing import Any
 
 from faultset.collector.platforms.base import Platform
 from faultset.core.errors import PlatformError
+from faultset.core.times import SECOND_NS
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 
@@ -47,10 +48,10 @@ def last_error_line(platform: Platform, pod: str, *, window_s: float = 60.0) -> 
     return max(errors, key=lambda line: line["time"])["message"] if errors else None
 
 
-def last_event(platform: Platform, pod: str, reason: str, *, window_s: float = 180.0) -> str | None:
-    """Return the message of a pod's newest recent event with that reason, or None."""
+def last_event(platform: Platform, pod: str, reason: str) -> str | None:
+    """Return the message of a pod's newest event with that reason in the last three minutes, or None."""
     end_ns = time.time_ns()
-    batches = platform.sources["events"].snapshot(end_ns - int(window_s * 1e9), end_ns)
+    batches = platform.sources["events"].snapshot(end_ns - 180 * SECOND_NS, end_ns)
     rows = [row for batch in batches for row in batch.select(["time", "name", "reason", "message"]).to_pylist()]
     events = [row for row in rows if row["name"] == pod and row["reason"] == reason]
     return max(events, key=lambda row: row["time"])["message"] if events else None

@@ -225,11 +225,11 @@ class HelperProcess:
         """Return the last lines of the process's log."""
         return tail(self._log)
 
-    def stop(self, *, timeout_s: float = 5.0) -> None:
+    def stop(self) -> None:
         """End the process; may be called twice."""
         try:
             self._process.terminate()
-            self._process.wait(timeout_s)
+            self._process.wait(5.0)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -244,10 +244,10 @@ def is_stopped(pid: int) -> bool:
     return state == "T"
 
 
-def tail(path: Path, lines: int = _TAIL_LINES) -> str:
+def tail(path: Path) -> str:
     """Return the last lines of a file joined by ` | `; `nothing` if there are none."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
-    return " | ".join(line.strip() for line in text.splitlines()[-lines:] if line.strip()) or "nothing"
+    return " | ".join(line.strip() for line in text.splitlines()[-_TAIL_LINES:] if line.strip()) or "nothing"

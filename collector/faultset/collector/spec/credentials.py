@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from faultset.collector.spec.app import AppSpec, ServiceSpec
@@ -25,26 +24,20 @@ def new_password() -> str:
     return secrets.token_hex(_PASSWORD_BYTES)
 
 
-def credential_secrets(app: AppSpec, draw: Callable[[], str] = new_password) -> list[dict[str, Any]]:
-    """Return the Secrets of an application: one shared by its services, and one per built-in store.
-
-    Parameters
-    ----------
-    draw
-        Returns a new password on each call.
-    """
+def credential_secrets(app: AppSpec) -> list[dict[str, Any]]:
+    """Return the Secrets of an application: one shared by its services, and one per built-in store."""
     stores = [service for service in app.services.values() if service.store_driver is not None]
-    passwords = {store.name: draw() for store in stores}
+    passwords = {store.name: new_password() for store in stores}
     store_secrets = (
-        _build_secret(_get_secret_name(store), {ADMINISTRATOR: draw(), APPLICATION: passwords[store.name]})
+        _build_secret(_get_secret_name(store), {ADMINISTRATOR: new_password(), APPLICATION: passwords[store.name]})
         for store in stores
     )
     return [_build_secret(_get_shared_name(app), {**passwords, BUILD_SEED: str(app.variation.seed)}), *store_secrets]
 
 
-def secrets_of_spec(app: AppSpec, draw: Callable[[], str] = new_password) -> list[dict[str, Any]]:
-    """Return the Secrets in the spec; `draw` generates values that the spec leaves out."""
-    return [_build_secret(name, secret_data(texts, draw)) for name, texts in app.secrets.items()]
+def secrets_of_spec(app: AppSpec) -> list[dict[str, Any]]:
+    """Return the Secrets in the spec, with new passwords for values that the spec leaves out."""
+    return [_build_secret(name, secret_data(texts, new_password)) for name, texts in app.secrets.items()]
 
 
 def credential_volume(app: AppSpec, service: ServiceSpec) -> dict[str, Any] | None:

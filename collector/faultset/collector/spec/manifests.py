@@ -15,15 +15,13 @@ from faultset.collector.spec.pod_manifests import config_name, pod_template
 Manifest = dict[str, Any]
 
 
-def manifests(app: AppSpec, *, telemetry_endpoint: str, image_pull: str = "IfNotPresent") -> list[Manifest]:
+def manifests(app: AppSpec, *, telemetry_endpoint: str) -> list[Manifest]:
     """Return the application's objects in the order of creation, with new passwords for its stores.
 
     Parameters
     ----------
     telemetry_endpoint:
         Base URL of the OTLP/HTTP receiver, reachable from pods.
-    image_pull:
-        `imagePullPolicy` of every container.
     """
     services = app.services.values()
     claims = [service for service in services if service.claim]
@@ -38,7 +36,7 @@ def manifests(app: AppSpec, *, telemetry_endpoint: str, image_pull: str = "IfNot
         *secrets_of_spec(app),
         *operator_manifests(app),
         *(manifest for service in direct for manifest in service_manifests(app, service)),
-        *(workload(app, service, telemetry_endpoint, image_pull) for service in direct),
+        *(workload(app, service, telemetry_endpoint) for service in direct),
         *custom_resources(app),
     ]
 
@@ -133,7 +131,7 @@ def service_manifests(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
     return [manifest, {**base, "metadata": {**metadata, "name": service.peers}, "spec": peers}]
 
 
-def workload(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str = "IfNotPresent") -> Manifest:
+def workload(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str) -> Manifest:
     """Return the Deployment or StatefulSet of a service; see `manifests` for the parameters."""
     if service.stateful:
         kind, fields = "StatefulSet", _build_stateful_fields(service)
@@ -148,7 +146,7 @@ def workload(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_
             "replicas": service.replicas,
             "selector": {"matchLabels": _build_labels(app, service)},
             **fields,
-            "template": pod_template(app, service, telemetry_endpoint, image_pull),
+            "template": pod_template(app, service, telemetry_endpoint),
         },
     }
 

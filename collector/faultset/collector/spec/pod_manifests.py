@@ -19,17 +19,17 @@ def config_name(app: AppSpec) -> str:
     return f"{app.name}-config"
 
 
-def pod_template(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str, image_pull: str) -> Manifest:
+def pod_template(app: AppSpec, service: ServiceSpec, telemetry_endpoint: str) -> Manifest:
     """Return the template of a service's pods; see `manifests.manifests` for the parameters."""
     files = _build_file_volumes([service, *service.init])
-    init = [_build_init_container(app, container, files, image_pull) for container in service.init]
+    init = [_build_init_container(app, container, files) for container in service.init]
     return {
         "metadata": {"labels": {app.label_key: service.name}, "annotations": _build_annotations(service)},
         "spec": {
             "restartPolicy": "Always",
             "enableServiceLinks": False,
             **({"initContainers": init} if init else {}),
-            "containers": [_build_container(app, service, files, telemetry_endpoint, image_pull)],
+            "containers": [_build_container(app, service, files, telemetry_endpoint)],
             "volumes": [*_build_volumes(app, service), *({"name": name, **volume} for name, volume in files)],
             **_build_account(app, service),
         },
@@ -77,7 +77,7 @@ def _build_annotations(service: ServiceSpec) -> dict[str, str]:
 
 
 def _build_container(
-    app: AppSpec, service: ServiceSpec, files: Iterable[tuple[str, Manifest]], telemetry_endpoint: str, image_pull: str
+    app: AppSpec, service: ServiceSpec, files: Iterable[tuple[str, Manifest]], telemetry_endpoint: str
 ) -> Manifest:
     mounts = [{"name": "config", "mountPath": SPEC_PATH.rpartition("/")[0], "readOnly": True}]
     if service.claim or service.storage:
@@ -89,7 +89,7 @@ def _build_container(
     return {
         "name": service.container,
         "image": service.image or app.image,
-        "imagePullPolicy": image_pull,
+        "imagePullPolicy": "IfNotPresent",
         "command": list(service.program),
         "ports": [{"containerPort": service.port, "protocol": "TCP"}] if service.port else [],
         **_build_environment_from(service),
@@ -109,14 +109,12 @@ def _build_container(
     }
 
 
-def _build_init_container(
-    app: AppSpec, init: InitContainer, files: Iterable[tuple[str, Manifest]], image_pull: str
-) -> Manifest:
+def _build_init_container(app: AppSpec, init: InitContainer, files: Iterable[tuple[str, Manifest]]) -> Manifest:
     awaited_service = None if init.wait_for is None else app.services[init.wait_for]
     return {
         "name": init.name,
         "image": init.image or app.image,
-        "imagePullPolicy": image_pull,
+        "imagePullPolicy": "IfNotPresent",
         "command": list(init.program)
         if awaited_service is None
         else [_WAIT_PROGRAM, f"{awaited_service.name}:{awaited_service.port}"],

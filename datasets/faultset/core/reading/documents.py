@@ -24,7 +24,7 @@ _RESTORE = "restore the file"
 T = TypeVar("T")
 
 
-def parse_json(content: bytes | str, origin: str, *, error: type[FaultsetError] = DataError) -> Any:
+def parse_json(content: bytes | str, origin: str) -> Any:
     """Parse JSON; refuse NaN, infinities, repeated keys and more than about 200 levels.
 
     Parameters
@@ -33,17 +33,15 @@ def parse_json(content: bytes | str, origin: str, *, error: type[FaultsetError] 
         JSON as text or as UTF-8 bytes.
     origin
         Name of the text in errors.
-    error
-        Class of the errors.
     """
     try:
         value = from_json(content, allow_inf_nan=False)
     except ValueError as problem:
         reason = str(problem).partition("\n")[0][:200]
-        raise error(f"{origin} is not valid JSON ({reason}); {_RESTORE}") from None
+        raise DataError(f"{origin} is not valid JSON ({reason}); {_RESTORE}") from None
     repeated = _find_repeated_key(content)
     if repeated is not None:
-        raise error(f"{origin} must hold each key once, but holds {quoted(repeated)} twice; {_RESTORE}")
+        raise DataError(f"{origin} must hold each key once, but holds {quoted(repeated)} twice; {_RESTORE}")
     return value
 
 
@@ -61,11 +59,11 @@ def _find_repeated_key(content: bytes | str) -> str | None:
     return repeated[0] if repeated else None
 
 
-def parse_object(content: bytes | str, origin: str, *, error: type[FaultsetError] = DataError) -> dict[str, Any]:
+def parse_object(content: bytes | str, origin: str) -> dict[str, Any]:
     """Parse JSON that must be an object; see `parse_json`."""
-    value = parse_json(content, origin, error=error)
+    value = parse_json(content, origin)
     if not isinstance(value, dict):
-        raise error(f"{origin} must hold an object, but holds {quoted(value)}; {_RESTORE}")
+        raise DataError(f"{origin} must hold an object, but holds {quoted(value)}; {_RESTORE}")
     return value
 
 
@@ -88,17 +86,10 @@ def check_type(value: Any, kind: type[T], origin: str, *, error: type[FaultsetEr
         raise error(f"{origin}: {validation_sentence(problem)}; {remedy}") from None
 
 
-def read_document(
-    path: Path,
-    kind: type[T],
-    *,
-    limit_bytes: int = LIMIT_BYTES,
-    below: Path | None = None,
-    error: type[FaultsetError] = DataError,
-) -> T:
+def read_document(path: Path, kind: type[T], *, limit_bytes: int = LIMIT_BYTES, below: Path | None = None) -> T:
     """Read a JSON file into a value of a type; see `read_regular`, `parse_json` and `check_type`."""
-    content = read_regular(path, limit_bytes=limit_bytes, below=below, error=error)
-    return check_type(parse_json(content, str(path), error=error), kind, str(path), error=error)
+    content = read_regular(path, limit_bytes=limit_bytes, below=below)
+    return check_type(parse_json(content, str(path)), kind, str(path))
 
 
 def json_lines(content: bytes, origin: str) -> Iterator[dict[str, Any]]:

@@ -111,7 +111,7 @@ def read_regular(
 _GZIP = b"\x1f\x8b"
 
 
-def read_unpacked(path: Path, *, limit_bytes: int, error: type[FaultsetError] = DataError) -> bytes:
+def read_unpacked(path: Path, *, limit_bytes: int) -> bytes:
     """Return the content of a file that passes `stat_regular_file`, decompressed if its content is gzip.
 
     Parameters
@@ -119,7 +119,7 @@ def read_unpacked(path: Path, *, limit_bytes: int, error: type[FaultsetError] = 
     limit_bytes
         The largest size to accept, before and after decompression.
     """
-    content = read_regular(path, limit_bytes=limit_bytes, error=error)
+    content = read_regular(path, limit_bytes=limit_bytes)
     if not content.startswith(_GZIP):
         return content
     import gzip
@@ -129,9 +129,9 @@ def read_unpacked(path: Path, *, limit_bytes: int, error: type[FaultsetError] = 
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
             unpacked = stream.read(limit_bytes + 1)
     except (OSError, EOFError, zlib.error) as problem:
-        raise error(f"{path} is damaged gzip data ({problem}); restore the file") from None
+        raise DataError(f"{path} is damaged gzip data ({problem}); restore the file") from None
     if len(unpacked) > limit_bytes:
-        raise error(f"{path} must have at most {limit_bytes:,} bytes after decompression; restore the file")
+        raise DataError(f"{path} must have at most {limit_bytes:,} bytes after decompression; restore the file")
     return unpacked
 
 

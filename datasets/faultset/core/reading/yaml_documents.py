@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from faultset.core.errors import FaultsetError, UsageError
+from faultset.core.errors import UsageError
 from faultset.core.reading.regular_files import read_regular
 
 MAX_LEVELS = 64
@@ -36,19 +36,17 @@ def read_yaml_text(path: Path, kind: str) -> str:
         raise UsageError(f"{name} cannot be read ({reason}); give another path") from None
 
 
-def parse_yaml(text: str, origin: str, *, error: type[FaultsetError] = UsageError) -> Any:
+def parse_yaml(text: str, origin: str) -> Any:
     """Parse YAML into plain values.
 
     Parameters
     ----------
     origin
         Name of the text in errors.
-    error
-        Class of the errors.
 
     Raises
     ------
-    FaultsetError
+    UsageError
         The text is not YAML, repeats a key, is nested too deeply, or has too many values once aliases are expanded.
     """
     try:
@@ -57,7 +55,7 @@ def parse_yaml(text: str, origin: str, *, error: type[FaultsetError] = UsageErro
         reason = " ".join(str(problem).split())[:300]
     if "nesting depth" in reason:  # libyaml has a different limit, which may be reached first
         reason = f"it is nested deeper than {MAX_LEVELS} levels"
-    raise error(f"{origin} is not YAML that faultset reads: {reason}; correct it")
+    raise UsageError(f"{origin} is not YAML that faultset reads: {reason}; correct it")
 
 
 class _Refused(Exception):

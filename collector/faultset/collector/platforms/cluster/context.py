@@ -228,9 +228,9 @@ class Context:
             self._hashes[key] = template_hash(workload["spec"]["template"])
         return self._hashes[key]
 
-    def suffix(self, length: int = 5) -> str:
+    def suffix(self) -> str:
         """Return a random pod name suffix."""
-        return "".join(self.rng.choice(_SUFFIX_CHARACTERS) for _ in range(length))
+        return "".join(self.rng.choice(_SUFFIX_CHARACTERS) for _ in range(5))
 
 
 def template_hash(template: Mapping[str, Any]) -> str:

@@ -95,8 +95,8 @@ class Impairer(Protocol):
 class Renewal:
     """Calls a function every few seconds in a thread, and continues after failures."""
 
-    def __init__(self, renew: Callable[[], None], interval_s: float = RENEW_S):
-        self._renew, self._interval_s = renew, interval_s
+    def __init__(self, renew: Callable[[], None]):
+        self._renew = renew
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -110,10 +110,10 @@ class Renewal:
         """Stop the thread; may be called twice."""
         self._closed.set()
         if self._thread is not None:
-            self._thread.join(timeout=2 * self._interval_s)
+            self._thread.join(timeout=2 * RENEW_S)
 
     def _run(self) -> None:
-        while not self._closed.wait(self._interval_s):
+        while not self._closed.wait(RENEW_S):
             try:
                 self._renew()
             except PlatformError as error:

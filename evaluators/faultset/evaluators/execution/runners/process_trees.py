@@ -24,9 +24,9 @@ def descendants(pid: int) -> list[int]:
     return processes
 
 
-def kill_descendants(pid: int, timeout_s: float = 5.0) -> None:
-    """Kill all descendants of `pid`, repeating until none is left that could start more, or until the timeout."""
-    deadline = time.monotonic() + timeout_s
+def kill_descendants(pid: int) -> None:
+    """Kill all descendants of `pid`, repeating for 5 s until none is left that could start more."""
+    deadline = time.monotonic() + 5.0
     while time.monotonic() < deadline:
         living = [child for child in descendants(pid) if not is_zombie(child)]
         if not living:

@@ -272,7 +272,7 @@ def remove(api: Api, experiments: Iterable[Object], *, timeout_s: float = REMOVA
             time.sleep(_POLL_S)
 
 
-def remove_all(api: Api, namespace: str, *, timeout_s: float = REMOVAL_TIMEOUT_S) -> int:
+def remove_all(api: Api, namespace: str) -> int:
     """Remove all of our experiments in a namespace; return their number."""
     selector = {"labelSelector": label_selector(MANAGED)}
     experiments: list[Object] = []
@@ -282,7 +282,7 @@ def remove_all(api: Api, namespace: str, *, timeout_s: float = REMOVAL_TIMEOUT_S
         except NotFound:
             continue
         experiments += [{**item, "kind": kind} for item in items]
-    remove(api, experiments, timeout_s=timeout_s)
+    remove(api, experiments, timeout_s=REMOVAL_TIMEOUT_S)
     return len(experiments)
 
 

@@ -75,7 +75,6 @@ def install_telemetry(
     *,
     namespace: str = NAMESPACE,
     images: StackImages | None = None,
-    kube_state_metrics: bool = True,
     timeout_s: float = _READY_TIMEOUT_S,
 ) -> None:
     """Apply the stack and wait until it is ready; may be repeated.
@@ -88,14 +87,13 @@ def install_telemetry(
     existing = api.find(build_path("Namespace", "", namespace))
     if existing is not None and (existing["metadata"].get("labels") or {}).get(PART_LABEL) != namespace:
         raise PlatformError(f"namespace {namespace} exists but was not created by faultset; rename or delete it")
-    components = [component for component in COMPONENTS if kube_state_metrics or component != "kube-state-metrics"]
-    for manifest in stack_objects(namespace, images or StackImages(), components):
+    for manifest in stack_objects(namespace, images or StackImages(), COMPONENTS):
         path = build_path(manifest["kind"], namespace, manifest["metadata"]["name"])
         api.call(
             "PATCH", path, query={"fieldManager": "faultset", "force": "true"}, body=manifest, content_type=APPLY_PATCH
         )
     deadline = time.monotonic() + timeout_s
-    for component in components:
+    for component in COMPONENTS:
         while not _is_ready(api, namespace, component):
             if time.monotonic() > deadline:
                 raise PlatformError(
