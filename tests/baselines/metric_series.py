@@ -54,3 +54,11 @@ def dropped(seed: int = 0, services: tuple[str, ...] = SERVICES, target: str = "
 def ask(name: str, view: EpisodeView, second: float = 72) -> Ranking:
     result: Any = registry.get_baseline(name).build()
     return result.localize(view, view.window[0] + round(second * SECOND))
+
+
+def chain(rng: np.random.Generator, samples: int, shift: float = 0.0, nodes: int = 4) -> np.ndarray:
+    """Return a chain x0 -> x1 -> x2 ... with an intervention on x1."""
+    columns = [rng.normal(size=samples)]
+    for node in range(1, nodes):
+        columns.append(1.5 * columns[-1] + rng.normal(size=samples) + (shift if node == 1 else 0.0))
+    return np.column_stack(columns)

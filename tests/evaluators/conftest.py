@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from faultset.datasets.examples import write_example_dataset
@@ -51,6 +52,23 @@ def _kept_runners() -> Iterator[None]:
         patched.setattr(scheduling, "machine_pool", pool_for_surroundings)
         yield
     close()
+
+
+@pytest.fixture(scope="module")
+def module_by_value(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Pickle classes and functions of the test's module by value, because runners cannot import it."""
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[runner_process.RunnerProcess]:
+    """A runner process for the tests of a module."""
+    made = runner_process.RunnerProcess()
+    made.start()
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

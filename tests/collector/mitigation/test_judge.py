@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +49,6 @@ def test_objects_are_listed_once_for_all_that_is_asked_of_them(tmp_path: Path) -
     assert {kind: platform.listed[kind] for kind in ("Service", "ConfigMap", "Secret")} == dict.fromkeys(
         ("Service", "ConfigMap", "Secret"), 1
     )
-
-
-@pytest.fixture
-def platform(tmp_path: Path) -> Iterator[FakePlatform]:
-    made = FakePlatform(load_app("hotel"), Journal(tmp_path / "journal.jsonl"))
-    made.deploy()
-    yield made
-    made.journal.close()
 
 
 def test_a_state_does_not_differ_from_itself(platform: FakePlatform) -> None:

@@ -101,16 +101,7 @@ def print_recordings(result: CampaignResult, *, as_json: bool = False) -> None:
             }
         )
     if as_json:
-        show_json(
-            {
-                "dataset": result.location,
-                "version": result.version,
-                "campaign": result.campaign,
-                "wall_s": round(result.wall_s, 1),
-                "unsupported": dict(result.unsupported),
-                "recordings": rows,
-            }
-        )
+        show_json(_describe_result(result) | {"recordings": rows})
         return
     hidden = set() if any(row["why"] for row in rows) else {"why"}
     show_records([row | {"why": brief(row["why"])} for row in rows], columns=[n for n in rows[0] if n not in hidden])
@@ -141,16 +132,7 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     rows = [_describe_episode(plan, results.get(plan.episode), labels.get(plan.episode)) for plan in plans]
     if as_json:
         episodes = [{name.replace(" ", "_"): value for name, value in row.items()} for row in rows]
-        show_json(
-            {
-                "dataset": result.location,
-                "version": result.version,
-                "campaign": result.campaign,
-                "wall_s": round(result.wall_s, 1),
-                "unsupported": dict(result.unsupported),
-                "episodes": episodes,
-            }
-        )
+        show_json(_describe_result(result) | {"episodes": episodes})
         return
     rows = [row | {"why": brief(row["why"])} for row in rows]
     hidden = {"attempts", "source failures"} | ({"why"} if not any(row["why"] for row in rows) else set())
@@ -171,6 +153,16 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     if done:
         location = shlex.quote(str(result.location))
         click.echo(f"next: faultset dataset verify {location} --shortcuts, then evaluate {location}")
+
+
+def _describe_result(result: CampaignResult) -> dict[str, Any]:
+    return {
+        "dataset": result.location,
+        "version": result.version,
+        "campaign": result.campaign,
+        "wall_s": round(result.wall_s, 1),
+        "unsupported": dict(result.unsupported),
+    }
 
 
 def _describe_episode(plan: Plan, result: EpisodeResult | None, label: Label | None) -> dict[str, Any]:

@@ -122,15 +122,18 @@ def summary_lines(board: Leaderboard) -> list[str]:
     return sentences
 
 
+QUICK_REMARK = (
+    "**quick**: some or all episodes have quick phases; these numbers show that everything works, but they do not rank "
+    "methods"
+)
+
+
 def head_lines(board: Leaderboard) -> list[str]:
     """Return the sentences above every leaderboard."""
     counts = board.counts
     sentences = []
     if board.quick:
-        sentences.append(
-            "**quick**: some or all episodes have quick phases; these numbers show that everything works, but they do "
-            "not rank methods"
-        )
+        sentences.append(QUICK_REMARK)
     recorded = board.settings.get("recordings")
     identity = f"{board.dataset} {board.version} (sha256 {board.digest[:12] or 'unknown'})"
     if recorded:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from faultset.core.printable import count_text, printable, with_texts
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.agents import build_agent_tables
-from faultset.evaluators.leaderboards.formats import head_lines
+from faultset.evaluators.leaderboards.formats import QUICK_REMARK, head_lines
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, TELEMETRY, Entry, Failure, Leaderboard, Table
 from faultset.evaluators.leaderboards.rendering import choose_columns, render_table
 from faultset.evaluators.results.rows import TASKS
@@ -33,7 +33,7 @@ def show(board: Leaderboard, console: Console) -> None:
     """Print a table for each task, over all applications, with the context to read it."""
     board = with_texts(board, printable, keep=(Metric,))
     for line in head_lines(board):
-        console.print(line.replace("**", ""), style="yellow" if "quick" in line[:8] else "dim", markup=False)
+        console.print(line.replace("**", ""), style="yellow" if line is QUICK_REMARK else "dim", markup=False)
     shown = [
         _find_first_table(board.recorded_tables, "detection"),
         *(_find_first_table(board.episode_tables, t) for t in TASKS),

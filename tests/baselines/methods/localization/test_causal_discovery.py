@@ -12,14 +12,7 @@ from faultset.baselines.methods.localization.causal_discovery import (
     transition_matrix,
 )
 from faultset.baselines.stats.dependence import LaggedLinks
-
-
-def chain(rng: np.random.Generator, samples: int, shift: float = 0.0, nodes: int = 4) -> np.ndarray:
-    """Return a chain x0 -> x1 -> x2 ... with an intervention on x1."""
-    columns = [rng.normal(size=samples)]
-    for node in range(1, nodes):
-        columns.append(1.5 * columns[-1] + rng.normal(size=samples) + (shift if node == 1 else 0.0))
-    return np.column_stack(columns)
+from tests.baselines.metric_series import chain
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -11,15 +11,7 @@ from faultset.baselines.methods.localization.circa import (
     regression_scores,
     signal_parents,
 )
-from tests.baselines.metric_series import SERVICES, World, ask, healthy_series, with_delays
-
-
-def chain(rng: np.random.Generator, samples: int, shift: float = 0.0, nodes: int = 4) -> np.ndarray:
-    """Return a chain x0 -> x1 -> x2 ... with an intervention on x1."""
-    columns = [rng.normal(size=samples)]
-    for node in range(1, nodes):
-        columns.append(1.5 * columns[-1] + rng.normal(size=samples) + (shift if node == 1 else 0.0))
-    return np.column_stack(columns)
+from tests.baselines.metric_series import SERVICES, World, ask, chain, healthy_series, with_delays
 
 
 def test_the_changed_series_has_the_largest_residual() -> None:

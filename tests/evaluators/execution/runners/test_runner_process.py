@@ -6,9 +6,7 @@ import os
 import re
 import signal
 import struct
-import sys
 import time
-from collections.abc import Iterator
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +27,8 @@ from faultset.evaluators.execution.runners.messages import (
     RunnerOutcome,
 )
 from faultset.evaluators.execution.runners.runner_process import RunnerPool, RunnerProcess, limit_transfers, next_number
+
+pytestmark = pytest.mark.usefixtures("module_by_value")
 
 
 class Calm:
@@ -116,22 +116,6 @@ class ReadsRequests(Calm):
 class FitsToNothing(Calm):
     def fit(self, healthy):
         return None
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _classes_travel_by_value() -> Iterator[None]:
-    module = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(module)
-    yield
-    cloudpickle.unregister_pickle_by_value(module)
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[RunnerProcess]:
-    made = RunnerProcess()
-    made.start()
-    yield made
-    made.close()
 
 
 def spec_of(cls: type, *needs: str) -> BaselineSpec:
