@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -75,6 +75,16 @@ def count_text(number: int, noun: str) -> str:
     ['0 more methods', '1 more method', '1,200 more methods']
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def describe_choices(names: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name.
+
+    >>> describe_choices(["on", "off"]), describe_choices([])
+    ('expected one of on, off', 'because there are none')
+    """
+    choices = ", ".join(names)
+    return f"expected one of {choices}" if choices else "because there are none"
 
 
 def list_counts(**numbers: int) -> str:

@@ -215,7 +215,7 @@ def watch(namespace: str, path: Path = Path(SOCKET)) -> int:
     Parameters
     ----------
     namespace
-        Pods of other namespaces are never touched; empty for the pod that this process runs in.
+        Namespace whose pods may be impaired; empty for only the pod that this process runs in.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     stop = threading.Event()

@@ -112,7 +112,7 @@ def collect(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run fault-injection episodes, or record hours with incidents, and write them into a dataset.
+    """Run fault-injection episodes, or make long recordings with incidents, and write them into a dataset.
     Repeat the command to resume; finished episodes are kept.
 
     \b

@@ -39,7 +39,10 @@ def _read_samples(platform: Platform, pod: str, metric: str, window_s: float) ->
 
 
 def cpu_cores(platform: Platform, pod: str, *, window_s: float = 15.0) -> float:
-    """Return the mean cores that the pod used in the last `window_s` or four sampling intervals; 0 without samples."""
+    """Return how many cores the pod used on average; 0 without samples.
+
+    Covers the last `window_s` or four sampling intervals, whichever is longer.
+    """
     table = _read_samples(platform, pod, "container_cpu_usage_seconds_total", window_s)
     if table.num_rows < 2:
         return 0.0

@@ -115,7 +115,7 @@ def wrong_environment(platform: Platform, target: str, rng: np.random.Generator)
     fault_type="Misconfiguration",
     targets=list_calling_services,
     check=runs_with_variables,
-    intensity="one of the services that it calls",
+    intensity="one of the services that the target calls",
     needs=("runtime",),
 )
 def wrong_host(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:

@@ -186,7 +186,7 @@ def _sleep(session: KubectlSession, command: KubectlCommand) -> str:
 
 def _parse_condition(text: str) -> str:
     if text.lower() not in ("condition=available", "condition=ready"):
-        raise CommandRefused(f"--for must be condition=available, got {text[:60]}")
+        raise CommandRefused(f"--for must be condition=available or condition=ready, got {text[:60]}")
     return text
 
 

@@ -191,7 +191,7 @@ def _check_platform(app: AppSpec, platform: str) -> None:
     if app.operator is not None and app.deployed is None and not host_class.deploys_operators:
         raise UsageError(
             f"app {app.name} has an operator, which platform {platform} cannot deploy. Use --platform local, or deploy "
-            "it and name an app file with the field deployed"
+            "it yourself and use an app file with the field `deployed`"
         )
 
 

@@ -29,7 +29,7 @@ from faultset.datasets.format.labels import join_distinct
 from faultset.datasets.format.table_folders import JOURNAL_FILE
 
 OWN_INJECTOR = "agent"
-"""Default injector on a cluster; None in plans."""
+"""Default injector on a cluster; plans store it as None."""
 
 
 def profile_phases(profile: str, platform: str) -> Phases:

@@ -79,7 +79,7 @@ class ExemplarReader(Protocol):
 
 @runtime_checkable
 class DiscardingSource(Protocol):
-    """A source that can free the memory of old rows, for recordings of hours."""
+    """A source that can free the memory of old rows, for long recordings."""
 
     def discard(self, before_ns: int) -> None:
         """Drop rows before a time; later snapshots start after it."""

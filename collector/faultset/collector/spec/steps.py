@@ -14,6 +14,8 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError, ValidationInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from faultset.core.printable import describe_choices
+
 FieldPath = tuple[str | int, ...]
 """Keys and indices of a field in a spec."""
 
@@ -126,7 +128,7 @@ def _read_step(value: Any, info: ValidationInfo) -> StepModel:
     ((keyword, fields),) = value.items()
     types: StepTypes = (info.context or {}).get("steps", {})
     if keyword not in types:
-        raise ValueError(f"unknown step {keyword!r}, expected one of {', '.join(types) or 'none'}")
+        raise ValueError(f"unknown step {keyword!r}, {describe_choices(types)}")
     try:
         return types[keyword].model_validate(fields, context=info.context)
     except ValidationError as error:

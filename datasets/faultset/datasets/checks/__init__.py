@@ -1,1 +1,1 @@
-"""Checks of a dataset: integrity, leaks of the answer, and predictability of faults from circumstances."""
+"""Checks of a dataset: integrity, leaks of the answer, and predictability of faults from metadata."""

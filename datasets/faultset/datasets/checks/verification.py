@@ -1,4 +1,4 @@
-"""Verify a version: its files, their content, and that circumstances such as file sizes do not predict the answer."""
+"""Verify a version: its files, their content, and that start times, row counts and the like do not predict faults."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _DAY_NS = 86_400 * SECOND_NS
 
 
 def chance_findings(views: Mapping[str, EpisodeView], faulty: Mapping[str, bool]) -> list[Finding]:
-    """Return a finding if circumstances predict the fault, or if they could not be tested."""
+    """Return a finding if metadata predict the fault, or if they could not be tested."""
     counts = (sum(faulty.values()), len(faulty) - sum(faulty.values()))
     if min(counts) < MIN_EPISODES:
         return [

@@ -151,7 +151,7 @@ def _parse_json_level(value: Mapping[str, Any]) -> str | None:
 
 
 def read_level(value: Any) -> str | None:
-    """Return our name of a level, from its name or from the numbers of Node's loggers; None if it is unknown."""
+    """Return our name for a level, given its name or a number of Node's loggers; None if it is unknown."""
     if isinstance(value, str):
         return _LEVELS.get(value.lower()) or _LEVELS.get(value.lower().rstrip("0123456789"))
     return _PINO.get(value) if isinstance(value, int) else None

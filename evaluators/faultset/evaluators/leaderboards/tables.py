@@ -102,7 +102,7 @@ def _select(
     if not baselines:
         return None
     episodes = {e for name in baselines for e in by_name[name]}
-    # keep episodes whose labels cannot be learned from other episodes; the table's note names methods that learn labels
+    # keep episodes with labels that no training episode has; `_write_note` names the methods without a score
     is_scorable = TASK_METRICS[setting.task].is_scorable if setting.task != "detection" else lambda truth: True
     truths = {e: truth for e in episodes if app in (ALL_APPS, (truth := scores.truths[e]).app)}
     faulty = frozenset(

@@ -65,7 +65,7 @@ class DetectorRuns:
         }
 
     def average_over_recordings(self, value: Callable[[DetectorRun], float]) -> Estimate:
-        """Return the mean over recordings of a share, which is a mean over seeds."""
+        """Average a value over the seeds of each recording, then over recordings."""
         by_recording: defaultdict[str, list[float]] = defaultdict(list)
         for run in self.runs:
             by_recording[run.facts.recording].append(value(run))
@@ -193,7 +193,7 @@ AGGREGATES: Mapping[Metric, Aggregate] = {
         unit="share",
         better="lower",
         brief=True,
-        meaning="share of decoys, apart from incidents, in which an alarm begins",
+        meaning="share of decoys in which an alarm begins; decoys that overlap an incident are excluded",
     ): _decoys,
     _declare(
         name="alarms_per_incident",
@@ -208,8 +208,8 @@ AGGREGATES: Mapping[Metric, Aggregate] = {
         title="VUS-PR",
         unit="share",
         brief=True,
-        meaning="volume under the precision-recall surface of the scores in units of the threshold; steps as in "
-        f"TSB-AD, buffer {BUFFER_S} s; mean over recordings",
+        meaning="volume under the precision-recall surface of the scores in units of the threshold; step form "
+        f"of TSB-AD, buffer {BUFFER_S} s; mean over recordings",
     ): lambda detector: detector.average_over_recordings(lambda run: run.volumes.pr),
     _declare(
         name="vus_roc",

@@ -312,7 +312,7 @@ DETECTION_METRICS = (
         headline=True,
         shown_second="if known",
         brief=True,
-        meaning="volume under the precision-recall surface of the scores, so without a threshold; steps as in TSB-AD, "
+        meaning="volume under the precision-recall surface of the scores, so without a threshold; step form of TSB-AD, "
         f"buffer {BUFFER_S} s; guessing is a constant score",
         of_case=lambda case: _average_areas(case)[1],
         guess=_guess_volume,
@@ -423,8 +423,8 @@ DETECTION_METRICS = (
         unit="s",
         better="lower",
         shown_second="if known",
-        meaning="median seconds from the onset to the end of the shortest view of --evidence for which, as for all "
-        "longer views, the alarm is true; a miss is infinite",
+        meaning="median seconds from the onset to the end of the shortest --evidence view such that the alarm is "
+        "true in it and in all longer views; a miss is infinite",
         of_case=lambda case: case.seen_s,
         aggregate=median,
         unscored="methods were not run with less evidence; add --evidence",

@@ -174,8 +174,8 @@ DIAGNOSIS_METRICS = (
         task="rca",
         headline=False,
         shown_second="if known",
-        meaning="median seconds from the onset to the end of the shortest view of --evidence for which, as for all "
-        "longer views, level and type are right; computing time is not included, and a miss is infinite",
+        meaning="median seconds from the onset to the end of the shortest --evidence view such that level and "
+        "type are right in it and in all longer views; computing time is not included, and a miss is infinite",
         of_case=lambda case: case.seen_s,
         aggregate=median,
         unscored="methods were not run with less evidence; add --evidence",

@@ -126,7 +126,7 @@ def test_containers_refer_to_them_as_kubernetes_writes_it(objects: dict[tuple[st
         (("configs", "shop-config"), {}, "the object with the spec"),
         (("configs", "Big"), {}, "lower-case letters"),
         (("configs", "settings", "a/b"), "x", "a key must consist of letters"),
-        (("configs", "settings", "empty"), None, "a key of a ConfigMap must have a text"),
+        (("configs", "settings", "empty"), None, "a key of a ConfigMap must have a value"),
         (("configs", "settings", "large"), "x" * (1 << 20), "must not exceed 1 MiB"),
         (
             (*WEB, "operations", "/offer", "steps", 0, "setting", "variable"),

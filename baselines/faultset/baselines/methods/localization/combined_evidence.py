@@ -1,4 +1,4 @@
-"""Rank services by all evidence in the telemetry, except symptoms that the services they call explain."""
+"""Rank services by all evidence in the telemetry, except symptoms explained by the services they call."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _find_reached_services(front: str, callees: Mapping[str, set[str]], anomalou
     complexity="O(S·T + (N + L)·log(N + L) + E)",
 )
 class CombinedEvidence(TrainingFreeBaseline):
-    """Rank services by summed evidence, except symptoms that the services they call explain.
+    """Rank services by summed evidence, except symptoms explained by the services they call.
 
     The strength of evidence is -log10 of the probability that it occurs by chance. Metrics are compared by blocks and
     Student's t; error lines, failed calls and missing lines by rates; requests by conditional patterns

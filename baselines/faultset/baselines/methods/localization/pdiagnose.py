@@ -47,7 +47,7 @@ _DEPARTURES = (
     "Each source votes with shares of its count, because otherwise the source with most rows would decide.",
     "Only log lines and spans in excess of the reference rate count; a source votes only if its total is more than "
     "three standard deviations above that rate.",
-    "Spans are judged by exclusive time; a call without a response counts for the called service.",
+    "Spans are judged by exclusive time; a call without a response is attributed to the called service.",
 )
 
 

@@ -113,7 +113,7 @@ def share_delays(traces: Ints, ends_ns: Matrix, delays_ns: Matrix) -> Matrix:
         "Successive segments are not merged before delays are shared; merging keeps their sum and changes how parallel "
         "chains overlap.",
         "A kind of span without healthy spans has no delay; the published code counts its whole duration.",
-        "A call without a response counts for the called service.",
+        "A call without a response is attributed to the called service.",
     ),
 )
 class ShapleyIQ(TrainingFreeBaseline):

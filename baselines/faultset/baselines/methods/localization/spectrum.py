@@ -22,10 +22,9 @@ Formula = Literal["ochiai", "dstar2"]
 _MICRORANK = "Yu, Chen, Chen, Guan, Ma, Bi, MicroRank, WWW 2021"
 _SHARED_DEPARTURES = (
     "Failed traces are abnormal too, because most faults here make requests fail.",
-    "Durations are expected for the exclusive time of operations, because inclusive times add up to more than the "
-    "trace.",
+    "Expected durations are sums of exclusive operation times, because inclusive times add up to more than the trace.",
     "Traces of the reference count as normal too, because the test window may have no normal traces.",
-    "A call without a response counts for the called service.",
+    "A call without a response is attributed to the called service.",
 )
 
 

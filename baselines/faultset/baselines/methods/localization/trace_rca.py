@@ -63,7 +63,7 @@ def measure_severities(values: Matrix, kinds: Ints, healthy: Flags) -> Matrix:
     departures=(
         "The features of an invocation are latency and failure, because spans have no resource usage.",
         "Only sets of one or two services are mined, which takes less than a second.",
-        "A call without a response counts for the called service.",
+        "A call without a response is attributed to the called service.",
         "In- and out-abnormality are shares of a service's calls, so that busy services have no advantage.",
     ),
 )

@@ -180,9 +180,9 @@ class Reconciler:
         if current is not None and get_storage_class(current) != get_storage_class(target):
             self._api.delete(SETS, name)
             self.record_event(
-                cluster, "Normal", "ReplaceVolumes", f"volumes of {name} are replaced: StatefulSet {name} deleted"
+                cluster, "Normal", "ReplaceVolumes", f"volumes of {name} are being replaced: StatefulSet {name} deleted"
             )
-            raise NotReady(f"the volumes of {name} are replaced")
+            raise NotReady(f"the volumes of {name} are being replaced")
         if current is None:
             self._create(cluster, name, target, before)
         elif current["metadata"].get("annotations", {}).get(APPLIED) != target["metadata"]["annotations"][APPLIED]:
@@ -199,7 +199,7 @@ class Reconciler:
             if not claim["metadata"].get("deletionTimestamp"):
                 self._api.delete(CLAIMS, claim["metadata"]["name"])
         if stale:
-            raise NotReady(f"{len(stale)} claims of {name} are still there")
+            raise NotReady(f"waiting for the deletion of {len(stale)} claims of {name}")
         for other in before:
             predecessor = self._api.get(SETS, other)
             replicas = predecessor["spec"]["replicas"] if predecessor else 1

@@ -42,7 +42,7 @@ def check_machine() -> list[Requirement]:
 
 def _check_system() -> Requirement:
     ok = sys.platform == "linux"
-    return Requirement("Linux", ok, sys.platform, "run it on Linux; datasets and evaluation work everywhere")
+    return Requirement("Linux", ok, sys.platform, "collect on Linux; datasets and evaluation work everywhere")
 
 
 def _check_redis() -> Requirement:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from faultset.collector.spec.steps import FrozenModel, Steps
+from faultset.core.printable import describe_choices
 
 
 class BackgroundWork(FrozenModel):
@@ -193,7 +194,7 @@ def set_variant(text: str, name: str, variant: str) -> str:
     value = json.loads(text)
     flags = value.get("flags") if isinstance(value, dict) else None
     if not isinstance(flags, dict) or name not in flags:
-        raise ValueError(f"unknown flag {name!r}, expected one of {', '.join(flags or ()) or 'none'}")
+        raise ValueError(f"unknown flag {name!r}, {describe_choices(flags or ())}")
     variants = flags[name].get("variants", {})
     if variant not in variants:
         raise ValueError(f"unknown variant {variant!r} of flag {name}, expected one of {', '.join(variants)}")

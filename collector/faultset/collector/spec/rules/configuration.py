@@ -11,6 +11,7 @@ from faultset.collector.spec.containers import CREDENTIALS_PATH, DATA_PATH, SPEC
 from faultset.collector.spec.features.configuration import ConfigurationSource, config_data
 from faultset.collector.spec.features.pods import ContainerFields
 from faultset.collector.spec.steps import FieldPath
+from faultset.core.printable import describe_choices
 
 Finding = tuple[FieldPath, str]
 """Path of a field, and the problem in one sentence."""
@@ -47,7 +48,7 @@ def configuration_problems(app: AppSpec) -> Iterator[Finding]:
                 yield path, f"a ConfigMap or Secret must not exceed 1 MiB, got {size} bytes"
             for key, text in texts.items():
                 if field == "configs" and text is None:
-                    yield (*path, key), "a key of a ConfigMap must have a text or a value that is written as JSON"
+                    yield (*path, key), "a key of a ConfigMap must have a value: text, or data that is written as JSON"
                 if not _KEY.fullmatch(key):
                     yield (
                         (*path, key),
@@ -123,13 +124,13 @@ def _check_references(
     objects = list_configuration_objects(app)
     names = sorted(name for kind, name in objects if kind == source.kind)
     if source.source not in names:
-        yield field_path, f"unknown {source.kind} {source.source!r}, expected one of {', '.join(names) or 'none'}"
+        yield field_path, f"unknown {source.kind} {source.source!r}, {describe_choices(names)}"
         return
     existing = objects[source.kind, source.source]
     for key in keys:
         if key not in existing:
-            key_list = ", ".join(sorted(existing)) or "none"
-            yield field_path, f"unknown key {key!r} of {source.kind} {source.source}, expected one of {key_list}"
+            choices = describe_choices(sorted(existing))
+            yield field_path, f"unknown key {key!r} of {source.kind} {source.source}, {choices}"
 
 
 def _check_folder(app: AppSpec, container: ContainerFields, field_path: FieldPath, path: str) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from faultset.collector.spec.rules.configuration import (
     list_variables,
 )
 from faultset.collector.spec.steps import FieldPath, all_steps
+from faultset.core.printable import describe_choices
 
 PROGRAMS = ("faultset-service", "faultset-store")
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
@@ -47,7 +48,7 @@ def problems(app: AppSpec) -> Iterator[Problem]:
 
 def _check_name(path: FieldPath, name: str, known: Collection[str]) -> Iterator[Problem]:
     if name not in known:
-        yield Problem(path, f"unknown name {name!r}, expected one of {', '.join(sorted(known)) or 'none'}")
+        yield Problem(path, f"unknown name {name!r}, {describe_choices(sorted(known))}")
 
 
 def _check_top_level(app: AppSpec) -> Iterator[Problem]:

@@ -62,7 +62,7 @@ class AssemblyPlan:
     recording
         The recording; None for episodes.
     folders
-        Table -> folders of the staged files with rows of it, and their first and last times.
+        Table -> folders of the staged files that have rows of the table, with their first and last times.
     services
         `Origin` as text -> its service.
     names

@@ -189,7 +189,9 @@ def table_reader(names: Sequence[str], context: ReadingContext, rule: FileRule, 
             "content; name them in the mapping file"
         )
     if {"episode", "view_start_ns", "inject_start_ns"} <= set(names):
-        raise DataError(f"{origin} holds labels of our own export; give them as incidents")
+        raise DataError(
+            f"{origin} holds labels exported by faultset, not telemetry; list its incidents in a file for --incidents"
+        )
 
     def read(batch: pa.RecordBatch) -> None:
         if signal == "wide":
