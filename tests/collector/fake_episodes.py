@@ -34,7 +34,7 @@ def stopped(number, frame):
 
 signal.signal(signal.SIGTERM, stopped)
 (told / f"{episode}.begun-{os.getpid()}").touch()
-say(phase="fault", end_ns=None)
+say(phase="fault")
 while (told / f"{episode}.hold").exists():
     if os.getppid() != parent:
         sys.exit(1)

@@ -72,7 +72,7 @@ def test_the_choice_is_in_the_plans_and_makes_another_campaign() -> None:
 
 def test_a_platform_that_runs_redis_only_refuses_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalHost, "original_store_kinds", frozenset())
-    with pytest.raises(UsageError, match="platform local runs Redis"):
+    with pytest.raises(UsageError, match="platform local runs only Redis"):
         make_request(faults=["noop"], apps=["hotel"], profile="quick", stores="original")
 
 

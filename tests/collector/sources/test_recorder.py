@@ -115,7 +115,7 @@ def test_rows_of_a_window_are_read_with_their_interval(tmp_path: Path) -> None:
         (Unmade, "could not start: the meter is not plugged in"),
         (Stopping, r"could not start: SystemExit: 3 \(.*test_recorder.py, line \d+\)"),
         (Failing, r"could not be read: ZeroDivisionError: division by zero \(.*test_recorder.py, line \d+\)"),
-        (Hanging, "could not be read: TimeoutError: no answer within 0.5 s"),
+        (Hanging, "could not be read: TimeoutError: no response within 0.5 s"),
         (Unlike, "could not be read: ValueError: snapshot must yield record batches with time: .* got volts: double"),
         (Undeclared, "could not be read: ValueError: the metrics other_w are not declared"),
     ],

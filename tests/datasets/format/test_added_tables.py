@@ -86,7 +86,7 @@ def test_a_damaged_declaration_is_one_sentence(change: dict[str, Any], write_epi
         ({"name": "Power"}, "is not a valid name of an added table"),
         ({"name": "label"}, "is not a valid name of an added table"),
         ({"columns": ()}, "must have columns in addition to its time"),
-        ({"columns": (AddedColumn(name="time", type="double", meaning="m"),)}, "exist already"),
+        ({"columns": (AddedColumn(name="time", type="double", meaning="m"),)}, "already exist"),
         ({"columns": (AddedColumn(name="x", type="float", meaning="m"),)}, "choose one of string, text"),
         ({"columns": (AddedColumn(name="x", type="double", meaning=" "),)}, "lacks a meaning"),
     ],

@@ -59,7 +59,7 @@ def test_a_version_file_is_never_changed(write_episode, tmp_path):
     create_version(tmp_path, provenance={"run": 1})
     file = tmp_path / "versions" / "1.0.0.json"
     before = file.read_bytes()
-    with pytest.raises(DataError, match=r"version 1\.0\.0 .* exists and never changes"):
+    with pytest.raises(DataError, match=r"version 1\.0\.0 .* already exists and cannot be changed"):
         write_version_file(tmp_path, VERSION_FILE)
     write_episode("e2")
     create_version(tmp_path, provenance={"run": 2})

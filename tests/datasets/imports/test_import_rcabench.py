@@ -233,7 +233,7 @@ def test_windows_in_another_time_zone_are_moved_to_the_telemetry(source, out):
     said = {"NORMAL_START": START, "ABNORMAL_START": ONSET, "ABNORMAL_END": END}
     (folder / "env.json").write_text(json.dumps({name: str(at + hours) for name, at in said.items()}))
     (folder / "injection.json").write_text(json.dumps(NEW | {"start_time": "2025-06-15T23:11:05"}))
-    assert any("-8 h away" in issue.problem for issue in examine(source).data_issues)
+    assert any("by -8 h" in issue.problem for issue in examine(source).data_issues)
     dataset = imported(source, out)
     label = dataset.label(dataset.episodes[0])
     assert dataset.view(dataset.episodes[0]).window == (START * SECOND, END * SECOND)

@@ -264,7 +264,7 @@ def test_traces_with_a_header_and_no_rows_are_an_empty_table(source, out):
     columns = frame() | {"carts_cpu": np.ones(ROWS), "carts-db_cpu": np.ones(ROWS)}
     (folder / "simple_metrics.csv").write_text(csv_text(columns))
     (folder / "traces.csv").write_text(SPAN_HEADER)
-    assert any("header and no rows" in issue.problem for issue in examine(source).data_issues)
+    assert any("header but no rows" in issue.problem for issue in examine(source).data_issues)
     dataset = imported(source, out)
     episode = only(dataset)
     label = dataset.label(episode)

@@ -64,7 +64,7 @@ def test_chunks_that_do_not_follow_are_refused(tmp_path: Path, first_s: int, las
 
 def test_other_settings_do_not_continue_a_recording(tmp_path: Path) -> None:
     RecordingWriter(tmp_path, context())
-    with pytest.raises(DataError, match="with another context"):
+    with pytest.raises(DataError, match="with a different context"):
         RecordingWriter(tmp_path, context(app="other"))
 
 
