@@ -83,7 +83,7 @@ def compile_operation(name: str, operation: Operation, service: ServiceContext) 
 _CLIENT_GONE = 499
 
 
-def _json_response(status: int, value: Any) -> Response:
+def _json_reply(status: int, value: Any) -> Response:
     return Response(status, json.dumps(value).encode(), "application/json")
 
 
@@ -94,7 +94,7 @@ def rpc_handler(
     active, style = metrics.active("POST"), persona.spans
 
     def respond_failure(code: Code, message: str) -> Response:
-        return _json_response(http_status(code), {"code": int(code), "message": message})
+        return _json_reply(http_status(code), {"code": int(code), "message": message})
 
     async def handle(request: HttpRequest) -> Response:
         path = request.path
@@ -109,7 +109,7 @@ def rpc_handler(
         start, code, message = time.perf_counter(), Code.OK, ""
         active.inc()
         try:
-            return _json_response(
+            return _json_reply(
                 200, await served.run(RequestContext(values=json.loads(body), trace=context, deadline=deadline))
             )
         except RpcError as error:
@@ -175,9 +175,7 @@ def http_handler(
         try:
             values = {**request.query, **_parse_body(request), **path}
             deadline = _read_deadline(request)
-            return _json_response(
-                200, await served.run(RequestContext(values=values, trace=context, deadline=deadline))
-            )
+            return _json_reply(200, await served.run(RequestContext(values=values, trace=context, deadline=deadline)))
         except BadRequest as error:
             return Response(error.status, f"{error}\n".encode())
         except RpcError as error:
@@ -198,9 +196,9 @@ def _read_deadline(request: HttpRequest) -> float | None:
 async def _respond_unobserved(served: ServedOperation, body: bytes, deadline: float | None) -> Response:
     try:
         context = RequestContext(values=json.loads(body), trace=NO_PARENT, deadline=deadline)
-        return _json_response(200, await served.run(context))
+        return _json_reply(200, await served.run(context))
     except RpcError as error:
-        return _json_response(http_status(error.code), {"code": int(error.code), "message": error.description})
+        return _json_reply(http_status(error.code), {"code": int(error.code), "message": error.description})
 
 
 def _parse_body(request: HttpRequest) -> dict[str, Any]:

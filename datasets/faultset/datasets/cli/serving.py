@@ -86,9 +86,7 @@ def serve(
             return
         click.echo(f"Prometheus, Jaeger and Loki are served at {base}; stop with Ctrl-C.", err=True)
         if clock is not None:
-            click.echo(
-                f"The data begins at {stamp(clock.start_ns)}; the current time is {stamp(clock.now_ns)}.", err=True
-            )
+            click.echo(f"The data begins at {stamp(clock.start_ns)}; it is now {stamp(clock.now_ns)}.", err=True)
 
     asyncio.run(run(open_episode, is_single=is_single, port=port or 0, started=show_address))
 

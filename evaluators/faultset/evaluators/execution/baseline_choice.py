@@ -13,8 +13,8 @@ from faultset.core.errors import UsageError, is_installed, needs_extra
 GROUPS = ("default", "all", "named", "methods", "rules", "controls", "variants")
 """Group names accepted in place of method names; "variants" are reconstructed methods with other settings."""
 STRONGEST = frozenset({
-    "baro-change-point", "trace-errors", "deeplog-markov", "pooled-pca", "nearest-window",
-    "combined-evidence", "boosted-ranker", "epsilon-diagnosis", "kubernetes-state", "tracerca",
+    "baro-change-point", "trace-errors", "deeplog-markov", "nearest-window", "isolation-forest",
+    "combined-evidence", "boosted-ranker", "epsilon-diagnosis", "kubernetes-state", "pdiagnose",
     "nearest-signature", "rca-tree", "rca-forest",
 })  # fmt: skip
 """The best methods of each task on core-2 that need no extra, no client requests and no location of the alarm."""

@@ -70,5 +70,5 @@ def replace_track_records(dataset: str, records: Sequence[TrackRecord], path: Pa
         for record in lines:
             row = asdict(record)
             flags = {name: "yes" if row[name] else "" for name in ("near_best", "beats_control")}
-            writer.writerow(row | flags | {"value": f"{record.value:.4g}"})
+            writer.writerow(row | flags | {"value": f"{record.value:.6g}"})
     read_track_records.cache_clear()

@@ -98,15 +98,6 @@ def _build_table(
     clusters = len({item.cluster for item in first.headline})
     adjusted, missing_p_reason = correct_p_values(methods, clusters)
     gains = {name: compute_recall_gain(detector) for name, detector in detectors.items()}
-    order = sorted(entries, key=lambda name: (-gains[name] if not math.isnan(gains[name]) else math.inf, name))
-    ranked = [
-        replace(
-            entries[name],
-            rank=1 + sum(gains[other] > gains[name] + 1e-9 for other in order),
-            adjusted_p=adjusted.get(name),
-        )
-        for name in order
-    ]
     recordings = {run.facts.recording: run.facts for run in first.runs}.values()
     return Table(
         task="detection",
@@ -115,7 +106,7 @@ def _build_table(
         verdict=HEADLINE,
         group=group,
         metrics=(*AGGREGATES, *(metric for policy in by_policy for metric in build_policy_metrics(policy))),
-        entries=tuple(ranked),
+        entries=_rank_entries(entries, gains, adjusted),
         floor={},
         episodes=len(first.headline),
         clusters=clusters,
@@ -123,6 +114,20 @@ def _build_table(
         no_p=missing_p_reason,
         threshold_rule=threshold_rule,
         watched_s=sum(facts.watched_ns for facts in recordings) / 1e9,
+    )
+
+
+def _rank_entries(
+    entries: Mapping[str, Entry], gains: Mapping[str, float], adjusted: Mapping[str, float]
+) -> tuple[Entry, ...]:
+    order = sorted(entries, key=lambda name: (-gains[name] if not math.isnan(gains[name]) else math.inf, name))
+    return tuple(
+        replace(
+            entries[name],
+            rank=1 + sum(gains[other] > gains[name] + 1e-9 for other in order),
+            adjusted_p=adjusted.get(name),
+        )
+        for name in order
     )
 
 
