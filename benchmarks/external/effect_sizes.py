@@ -34,6 +34,7 @@ from faultset.datasets import open_dataset
 from faultset.datasets.dataset import Dataset, Episode
 from faultset.datasets.format.context import IMPORTED, Sampling
 from faultset.datasets.views import EpisodeView
+from faultset.evaluators.leaderboards.text_tables import TextTable
 
 DOCUMENT = Path(__file__).with_suffix(".md")
 FAMILIES = {
@@ -152,7 +153,7 @@ class Tables:
         if lines.empty:
             return {}
         logging = self.logs["service"].astype(str).unique()
-        covered_s = count_covered_s(np.concatenate([lines["time"], select_window(self.spans, window)["time"]]))
+        covered_s = measure_covered_s(np.concatenate([lines["time"], select_window(self.spans, window)["time"]]))
         seconds = min((window[1] - window[0]) / SECOND_NS, covered_s)
         all_lines = lines["service"].astype(str).value_counts()
         bad_lines = lines["service"][lines["level"].isin(ERROR_LEVELS)].astype(str).value_counts()
@@ -164,7 +165,7 @@ class Tables:
         spans = select_window(self.spans, window)
         for service, rows in spans.groupby(spans["service"].astype(str)):
             if len(rows) >= MIN_SPANS:
-                values[str(service), "latency"] = span_quantile(rows, 0.9) / 1e9
+                values[str(service), "latency"] = compute_duration_quantile(rows, 0.9) / 1e9
                 values[str(service), "errors"] = float(np.average(rows["failed"], weights=rows["weight"]))
         return values
 
@@ -174,7 +175,7 @@ def select_window(rows: pd.DataFrame, window: Window) -> pd.DataFrame:
     return rows[(rows["time"] >= window[0]) & (rows["time"] < window[1])]
 
 
-def count_covered_s(times_ns: npt.NDArray[np.int64]) -> float:
+def measure_covered_s(times_ns: npt.NDArray[np.int64]) -> float:
     """Return the seconds that were recorded, in steps of 10 s: some data has only parts of the logs and spans."""
     return float(STEP_S * len(np.unique(times_ns // (STEP_S * SECOND_NS))))
 
@@ -189,11 +190,9 @@ def weigh_spans(spans: pd.DataFrame, sampling: Sampling | None) -> Any:
     return np.where(certain.groupby(spans["trace_id"].astype(str)).transform("any"), 1.0, 1 / sampling.traces)
 
 
-def span_quantile(spans: pd.DataFrame, share: float) -> float:
+def compute_duration_quantile(spans: pd.DataFrame, share: float) -> float:
     """Return a weighted quantile of the durations in nanoseconds."""
-    ordered = spans.sort_values("duration_ns")
-    position = np.cumsum(ordered["weight"].to_numpy(dtype="float64"))
-    return float(ordered["duration_ns"].iloc[int(np.searchsorted(position, share * position[-1]))])
+    return float(np.quantile(spans["duration_ns"], share, weights=spans["weight"], method="inverted_cdf"))
 
 
 def change(measure: str, before: float, after: float) -> float:
@@ -242,7 +241,7 @@ class Effects:
         at_entry = tables.spans[tables.spans["service"].astype(str).isin(entries) & (tables.spans["time"] < end_ns)]
         if len(at_entry) >= MIN_SPANS:
             for share in (0.5, 0.9):
-                self.healthy[f"entry p{share:.0%}"[:-1]].append(span_quantile(at_entry, share) / 1e6)
+                self.healthy[f"entry p{share:.0%}"[:-1]].append(compute_duration_quantile(at_entry, share) / 1e6)
         else:
             self.healthy["entry p90"] += [1e3 * before[key] for key in product(entries, ["latency"]) if key in before]
         for measure in ("cpu", "memory", "latency"):
@@ -313,7 +312,7 @@ def describe(values: Iterable[float]) -> str:
 def compare(ours: Iterable[float], others: Iterable[float]) -> str:
     """Return the share of our values between the extremes of others; bold if our median lies outside.
 
-    Values that lie at most 10 % or 0.01 outside count as between them. A dash means that others have fewer than three.
+    Up to 10 % or 0.01 beyond an extreme is allowed. A dash means that others have fewer than three values.
     """
     first, second = _finite(ours), _finite(others)
     if not len(first) or len(second) < FEW:
@@ -347,9 +346,8 @@ def build_row(columns: Collection[Effects], whole: Collection[Effects], key: str
 
 def format_table(title: str, columns: list[str], rows: Mapping[str, list[str]]) -> list[str]:
     """Return a table in Markdown, without rows that have no values; empty without rows."""
-    lines = [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items() if set(cells) != {"-"}]
-    head = ["", f"**{title}**", "", f"| | {' | '.join(columns)} |", f"|{'---|' * (len(columns) + 1)}"]
-    return [*head, *lines] if lines else []
+    known = [[name, *cells] for name, cells in rows.items() if set(cells) != {"-"}]
+    return ["", f"**{title}**", "", *TextTable.of(["", *columns], known).markdown()] if known else []
 
 
 def choose_episodes(dataset: Dataset, limit: int) -> Iterable[tuple[Episode, Sampling | None]]:

@@ -87,13 +87,13 @@ def test_spans_of_traces_kept_by_chance_stand_for_those_that_were_not_kept() -> 
     sampling = Sampling(traces=0.1, slow_traces_s=5e-7, log_levels=())
     spans["weight"] = script.weigh_spans(spans, sampling)
     assert spans["weight"].tolist() == [10, 10, 1, 1, 1]
-    assert script.span_quantile(spans, 0.9) == 3
+    assert script.compute_duration_quantile(spans, 0.9) == 3
     assert script.weigh_spans(spans, None) == 1
 
 
 def test_rates_count_only_seconds_that_were_recorded() -> None:
     script = load_script("effect_sizes")
-    assert script.count_covered_s(np.array([0, 3, 9, 40, 41]) * SECOND_NS) == 20
+    assert script.measure_covered_s(np.array([0, 3, 9, 40, 41]) * SECOND_NS) == 20
 
 
 def test_the_entry_is_the_declared_one_without_server_spans() -> None:

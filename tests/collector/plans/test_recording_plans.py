@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from faultset.collector.cli.collect import collect
 from faultset.collector.faults.registry import faults
-from faultset.collector.plans.campaign_plans import describe_campaign, plan_campaign, remove_recorded
+from faultset.collector.plans.campaign_plans import describe_campaign, plan_campaign, shorten_recording
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.recording_plan import (
     LENGTH_SPREAD,
@@ -70,7 +70,7 @@ def test_recordings_of_several_seeds_and_of_health() -> None:
     assert len({planned.episode for planned in plans}) == 2
     assert plans[0].recording != plans[1].recording
     assert describe_campaign(plans, 1).startswith("2 recordings of 2 hours in all, with 6 incidents, one at a time")
-    rest = [remove_recorded(planned, 2700.0) for planned in plans]
+    rest = [shorten_recording(planned, 2700.0) for planned in plans]
     assert describe_campaign(rest, 1).startswith("2 recordings of 0.5 hours in all, with ")
     healthy = plan(incidents=0, faults=["noop"])
     assert healthy.recording is not None

@@ -60,7 +60,7 @@ def evaluated(*logs: Path, baselines: tuple[str, ...] = BASELINES, **options: An
     return evaluate(SAMPLE, baselines, agents=logs, workers=1, **options)
 
 
-def evaluated_beside_one(*logs: Path) -> Evaluation:
+def evaluate_with_one_method(*logs: Path) -> Evaluation:
     """Evaluate logs of `asked_of_server` beside one method that answers the same question."""
     return evaluated(*logs, baselines=("max-z",), tasks=("localization",), protocol="oracle")
 
@@ -147,7 +147,7 @@ def test_an_imported_folder_scores_exactly_as_its_logs(
 
 def test_tokens_calls_and_model_are_those_of_the_log(tmp_path: Path) -> None:
     asked_of_server(tmp_path, said("look", ("kubectl", {"command": "kubectl get pods"})), GEO)
-    (run,) = evaluated_beside_one(tmp_path).agent_runs
+    (run,) = evaluate_with_one_method(tmp_path).agent_runs
     assert (run.agent, run.model, run.status) == ("react", "openai-api/local/m", "ok")
     assert (run.model_calls, run.tool_calls, run.prompt_tokens, run.completion_tokens) == (2, 2, 200, 20)
     assert run.answer == {"services": ["geo"], "ordered": True}
@@ -159,7 +159,7 @@ def test_costs_are_those_that_inspect_computed(tmp_path: Path) -> None:
     for usage in log.samples[0].model_usage.values():
         usage.total_cost = 0.25
     write_eval_log(log, log.location)
-    evaluation = evaluated_beside_one(tmp_path / "logs")
+    evaluation = evaluate_with_one_method(tmp_path / "logs")
     (line,) = evaluation.board.agents
     assert line.cost_usd == 0.25
 
@@ -177,7 +177,7 @@ def test_costs_are_those_that_inspect_computed(tmp_path: Path) -> None:
 )
 def test_an_agent_whose_model_fails_has_no_row_and_is_named(reply: Scripted, tmp_path: Path) -> None:
     asked_of_server(tmp_path, reply)
-    evaluation = evaluated_beside_one(tmp_path)
+    evaluation = evaluate_with_one_method(tmp_path)
     assert "react (openai-api/local/m)" not in {row.baseline for row in evaluation.rows}
     (sentence,) = evaluation.settings["agents_left_out"]
     assert sentence.startswith(
@@ -189,7 +189,7 @@ def test_an_agent_whose_model_fails_has_no_row_and_is_named(reply: Scripted, tmp
 
 def test_an_agent_with_an_answer_counts_its_failed_runs_as_wrong(tmp_path: Path) -> None:
     asked_of_server(tmp_path, GEO, failed(400, "overloaded"), epochs=2, max_samples=1)
-    (line,) = evaluated_beside_one(tmp_path).board.agents
+    (line,) = evaluate_with_one_method(tmp_path).board.agents
     assert line.statuses == {"ok": 1, "harness_error": 1, "missing": 5}
     assert line.without_harness_errors.value > line.pass_1.value
 
@@ -200,13 +200,13 @@ def test_a_retried_sample_replaces_the_failed_one(tmp_path: Path) -> None:
     second.eval.task_id = first.eval.task_id
     write_eval_log(second, str(tmp_path / "later.eval"))
     shutil.rmtree(tmp_path / "later")
-    assert [run.status for run in evaluated_beside_one(tmp_path).agent_runs] == ["ok"]
+    assert [run.status for run in evaluate_with_one_method(tmp_path).agent_runs] == ["ok"]
 
 
 def test_two_evaluations_of_one_agent_are_trials(tmp_path: Path) -> None:
     for _ in range(2):
         asked_of_server(tmp_path, GEO)
-    assert sorted(str(run.trial) for run in evaluated_beside_one(tmp_path).agent_runs) == ["0", "1"]
+    assert sorted(str(run.trial) for run in evaluate_with_one_method(tmp_path).agent_runs) == ["0", "1"]
 
 
 def _without_questions(folder: Path) -> None:

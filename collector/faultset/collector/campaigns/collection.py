@@ -41,7 +41,7 @@ from faultset.collector.plans.campaign_plans import (
     describe_campaign,
     opaque_id,
     plan_campaign,
-    remove_recorded,
+    shorten_recording,
 )
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.recorded_plans import identify_code, plans_id, read_recorded_plans, select_repeatable
@@ -253,7 +253,7 @@ class _Campaign:
         unfinished = [plan for plan in self.plans if plan.episode not in {result.episode for result in present}]
         earlier_s = {plan.episode: recorded_s(self.root, plan.episode) for plan in unfinished if plan.recording}
         cost = (
-            describe_campaign([remove_recorded(p, earlier_s.get(p.episode, 0.0)) for p in unfinished], self.jobs)
+            describe_campaign([shorten_recording(p, earlier_s.get(p.episode, 0.0)) for p in unfinished], self.jobs)
             if unfinished
             else f"{count_text(len(self.plans), _name_unit(self.plans))} collected earlier"
         )

@@ -279,7 +279,7 @@ def _recorded_s(plan: Plan) -> float:
     return plan.phases.view_s if plan.recording is None else plan.recording.duration_s
 
 
-def remove_recorded(plan: Plan, recorded_s: float) -> Plan:
+def shorten_recording(plan: Plan, recorded_s: float) -> Plan:
     """Return the plan of a recording without the time that was recorded earlier; other plans are returned unchanged."""
     if plan.recording is None or not recorded_s:
         return plan

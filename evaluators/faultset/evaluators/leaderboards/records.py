@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,12 @@ class SettingsRange:
     high: float
     settings: int
     """Number of settings, including the default."""
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> SettingsRange | None:
+        """Return the range of the known values of a metric, one for each setting; None if fewer than two are known."""
+        known = [value for value in values if not math.isnan(value)]
+        return cls(low=min(known), high=max(known), settings=len(known)) if len(known) > 1 else None
 
 
 @dataclass(frozen=True, kw_only=True)

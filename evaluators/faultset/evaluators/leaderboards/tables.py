@@ -154,14 +154,8 @@ def _find_settings_range(
 ) -> SettingsRange | None:
     """Return the range of a metric over the settings that a method was run with; None for one setting."""
     variants = scores.variants.get(selection.setting, {}).get(name, {})
-    values = [
-        default.value,
-        *(_compute_estimates(selection, [metric], cases)[metric.name].value for cases in variants.values()),
-    ]
-    values = [value for value in values if not math.isnan(value)]
-    if len(values) < 2:
-        return None
-    return SettingsRange(low=min(values), high=max(values), settings=len(values))
+    others = (_compute_estimates(selection, [metric], cases)[metric.name].value for cases in variants.values())
+    return SettingsRange.of([default.value, *others])
 
 
 def _score_guessing(scores: EpisodeScores, selection: _Selection, metrics: Sequence[Metric]) -> dict[str, Estimate]:

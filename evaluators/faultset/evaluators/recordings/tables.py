@@ -131,11 +131,10 @@ def _rank_entries(
     )
 
 
-def _find_settings_range(settings: Sequence[DetectorRuns]) -> SettingsRange:
+def _find_settings_range(settings: Sequence[DetectorRuns]) -> SettingsRange | None:
     """Return the range of the first metric over the settings of a method."""
     first = next(iter(AGGREGATES))
-    values = [AGGREGATES[first](detector).value for detector in settings]
-    return SettingsRange(low=min(values), high=max(values), settings=len(values))
+    return SettingsRange.of(AGGREGATES[first](detector).value for detector in settings)
 
 
 def _build_entry(name: str, detector: DetectorRuns, by_policy: Mapping[str, DetectorRuns | None], seed: int) -> Entry:

@@ -184,7 +184,7 @@ def _read_faults(path: Path) -> Iterator[_Fault]:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"line {number} of {path} is not a fault ({error!r}); restore the file") from error
         if not fault.names or fault.end_ns <= fault.start_ns:
-            raise DataError(f"line {number} of {path} must name what is at fault and end after its start; restore it")
+            raise DataError(f"line {number} of {path} must name a faulty component and end after its start; restore it")
         yield fault
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.external.recorded_detectors import find_recorded_table, format_detectors
+from benchmarks.external.detectors_on_recordings import find_recorded_table, format_detectors
 
 
 def make_entry(baseline: str, recall: float, gain: float | None, p: float | None) -> dict[str, Any]:

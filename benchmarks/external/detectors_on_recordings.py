@@ -1,10 +1,11 @@
 """Compare detectors over the recordings of several datasets.
 
-    python benchmarks/external/recorded_detectors.py [--write] RESULTS...
+    python benchmarks/external/detectors_on_recordings.py [--write] RESULTS...
 
 RESULTS are folders that `evaluate --tasks detection` wrote for datasets of recordings. The script prints one row per
 detector: for each dataset the recall, by how much it exceeds that of random alarms at the same rate, the false alarms
-per day and VUS-PR, over all incidents. `--write` stores the table beside the script, for docs/results/comparisons.md.
+per day and VUS-PR, over all incidents. `--write` puts the table into detectors_on_recordings.md, which
+docs/results/comparisons.md shows.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def format_detectors(tables: dict[str, Document]) -> str:
 
 @click.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--write", is_flag=True, help=f"Store the table as {PAGE.name}.")
+@click.option("--write", is_flag=True, help=f"Put the table into {PAGE.name}.")
 def main(results: tuple[Path, ...], write: bool) -> None:
     """Print the table of detectors over RESULTS."""
     tables = {
