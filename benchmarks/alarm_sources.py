@@ -21,7 +21,7 @@ import click
 import numpy as np
 import pandas as pd
 
-from faultset.core.command_line.progress import report_progress
+from faultset.core.output import report_progress
 from faultset.datasets import open_dataset
 from faultset.evaluators import evaluate
 from faultset.evaluators.evaluation import Evaluation

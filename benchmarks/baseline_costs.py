@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from faultset.baselines.api.contract import Labelled
 from faultset.baselines.api.registry import BaselineSpec, list_baselines
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import EpisodeContext

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import click
 
-from faultset.core.command_line.progress import report_progress
+from faultset.core.output import report_progress
 from faultset.datasets import open_dataset
 from faultset.evaluators import Evaluation, evaluate
 from faultset.evaluators.leaderboards import number_formats

@@ -23,8 +23,8 @@ from typing import Any
 import click
 import numpy as np
 
-from faultset.core.command_line.progress import StepCounter, report_progress
 from faultset.core.errors import DataError
+from faultset.core.output import StepCounter, report_progress
 from faultset.datasets import Dataset, open_dataset
 from faultset.evaluators.diagnosis import calibration
 from faultset.evaluators.diagnosis.analysis import diagnose, measure_strength, rank_suspects

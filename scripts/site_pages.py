@@ -21,7 +21,7 @@ from faultset.baselines.api.registry import BaselineSpec, list_baselines
 from faultset.collector.faults.registry import faults
 from faultset.collector.runtime.steps import GENERIC_STEPS, Step
 from faultset.collector.spec.steps import StepModel
-from faultset.core.command_line.console import root
+from faultset.core.console import root
 
 COMMAND_PAGE = "reference/cli.md"
 STEPS_PAGE = "reference/steps.md"

@@ -61,7 +61,7 @@ def test_import_datasets_at_the_root_is_hugging_faces(python, options):
 
 
 def test_our_namespace_is_found_at_the_root_and_elsewhere(python, tmp_path):
-    program = "from faultset.core.errors import DataError; from faultset.core.suggestions import suggest"
+    program = "from faultset.core.errors import DataError; from faultset.core.errors import suggest"
     for folder in (ROOT, tmp_path):
         done = subprocess.run([python, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

@@ -25,7 +25,7 @@ from typing import Any
 from click.testing import CliRunner
 from moto.server import ThreadedMotoServer  # pyright: ignore[reportMissingImports]
 
-from faultset.core.command_line.console import root as faultset
+from faultset.core.console import root as faultset
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.remote.file_systems import filesystem

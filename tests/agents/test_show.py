@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from faultset.agents.imports import import_runs
 from faultset.agents.trajectory import read_trajectory
-from faultset.core.command_line.console import root
+from faultset.core.console import root
 from tests.agents.conftest import session_document
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">\x1b[2J&lt;'

@@ -32,7 +32,7 @@ script.load()()
 """
 
 
-@pytest.mark.parametrize("module", ["click", "faultset.core.command_line.console", "faultset.core.plugins"])
+@pytest.mark.parametrize("module", ["click", "faultset.core.console", "faultset.core.plugins"])
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_an_interrupt_while_the_command_is_imported_is_one_word(name: str, module: str) -> None:
     program = INTERRUPTED_WHILE_IMPORTING.format(name=name, module=module, words=WORDS[name])

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.context import EpisodeContext

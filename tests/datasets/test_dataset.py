@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from faultset.core.command_line.console import root as faultset
+from faultset.core.console import root as faultset
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import Dataset, Label, open_dataset
 from faultset.datasets.dataset import dataset_folder, list_project_datasets

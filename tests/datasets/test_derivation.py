@@ -8,7 +8,7 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
-from faultset.core.command_line.console import root as faultset
+from faultset.core.console import root as faultset
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset

@@ -14,7 +14,7 @@ from types import ModuleType
 import click
 
 from faultset.baselines.api.registry import list_baselines
-from faultset.core.command_line.console import root
+from faultset.core.console import root
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import inspect
 import os
 import re
@@ -38,9 +39,7 @@ def find_module_distribution(module: str, plugin: Plugin | None) -> metadata.Dis
     return find_distribution(name)
 
 
-@functools.cache
-def _read_owners() -> dict[str, list[str]]:
-    return {name: list(owners) for name, owners in metadata.packages_distributions().items()}
+_read_owners = functools.cache(metadata.packages_distributions)
 
 
 def list_identity_files(
@@ -220,8 +219,6 @@ def code_identity(code_object: Any, plugin: Plugin | None = None, *, within: str
 
 def plugin_identity(plugin: Plugin, *, within: str = "") -> CodeIdentity:
     """Import the module of a plug-in and identify its code."""
-    import importlib
-
     return code_identity(importlib.import_module(plugin.value.partition(":")[0]), plugin, within=within)
 
 

@@ -1,4 +1,4 @@
-"""Errors that users see as one line instead of a traceback.
+"""Errors that users see as one line instead of a traceback, and suggestions for misspelled names.
 
 FaultsetError                 its message says what is wrong, what was expected and what to do
 ├── UsageError       exit 2   a wrong or impossible request
@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib.util
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
@@ -143,3 +143,34 @@ def _package_folder(filename: str) -> Path:
         if folder.parent.name in ("site-packages", "dist-packages"):
             return folder
     return _STANDARD_LIBRARY if path.is_relative_to(_STANDARD_LIBRARY) else path.parent
+
+
+def suggest(name: str, candidates: Iterable[str]) -> str:
+    """Return the remedy for an unknown name: similar names, or else up to 12 of the existing ones.
+
+    >>> suggest("hotle", ["hotel", "social"])
+    'did you mean "hotel"?'
+    >>> suggest("x", ["hotel", "social"])
+    'choose one of hotel, social'
+    """
+    import difflib
+
+    names = sorted(set(candidates))
+    folded = {candidate.lower(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)
+    if close:
+        return "did you mean " + " or ".join(f'"{folded[match]}"' for match in close) + "?"
+    if not names:
+        return "there are none to choose from"
+    if len(names) <= 12:
+        return "choose one of " + ", ".join(names)
+    return f"choose one of {', '.join(names[:12])} and {len(names) - 12} more"
+
+
+def unknown_name(kind: str, name: str, names: Iterable[str]) -> UsageError:
+    """Return the error for a name that does not exist.
+
+    >>> str(unknown_name("app", "hotle", ["hotel"]))
+    'unknown app "hotle"; did you mean "hotel"?'
+    """
+    return UsageError(f'unknown {kind} "{name}"; {suggest(name, names)}')

@@ -20,8 +20,7 @@ from importlib.metadata import Distribution, EntryPoint, EntryPoints
 from types import FrameType
 from typing import Any, TypeVar
 
-from faultset.core.errors import UsageError, missing_extra
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import UsageError, missing_extra, unknown_name
 
 _log = logging.getLogger(__name__)
 _reported: set[Plugin | str] = set()

@@ -14,8 +14,6 @@ _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 def printable(text: str | os.PathLike[str]) -> str:
     """Return a text with control characters and lone surrogates written as escape codes.
 
-    Examples
-    --------
     >>> printable("geo\\x1b[2J")
     'geo\\\\x1b[2J'
     """
@@ -28,8 +26,6 @@ def printable(text: str | os.PathLike[str]) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, shortened and printable; if it is empty, the name of its class.
 
-    Examples
-    --------
     >>> first_line(ValueError("row 7 is short\\nsee above")), first_line(EOFError())
     ('row 7 is short', 'EOFError')
     """
@@ -39,8 +35,6 @@ def first_line(error: BaseException) -> str:
 def quoted(value: object) -> str:
     """Return a value in at most 42 characters, to be quoted in a sentence.
 
-    Examples
-    --------
     >>> quoted("x" * 100)
     '"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."'
     """
@@ -58,8 +52,6 @@ def quoted(value: object) -> str:
 def brief(text: str, width: int = 80) -> str:
     """Return the first words of a text in one line of at most `width` characters.
 
-    Examples
-    --------
     >>> brief("the host was busy\\nall the time", 24)
     'the host was busy ...'
     """
@@ -69,8 +61,6 @@ def brief(text: str, width: int = 80) -> str:
 def count_text(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural except for 1.
 
-    Examples
-    --------
     >>> [count_text(number, "more method") for number in (0, 1, 1200)]
     ['0 more methods', '1 more method', '1,200 more methods']
     """
@@ -90,8 +80,6 @@ def describe_choices(names: Iterable[str]) -> str:
 def list_counts(**numbers: int) -> str:
     """Return the nonzero numbers with their nouns; if all are 0, only the first.
 
-    Examples
-    --------
     >>> list_counts(episode=2, recording=1), list_counts(episode=0, recording=3), list_counts(episode=0, recording=0)
     ('2 episodes and 1 recording', '3 recordings', '0 episodes')
     """

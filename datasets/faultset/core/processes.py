@@ -1,4 +1,4 @@
-"""Start and name processes, set their priority, and remove the temporary folders of killed ones."""
+"""Start and name processes, set priorities, wait for conditions, and remove temporary folders of killed processes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -155,3 +156,18 @@ def _read_start(process: int) -> int | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return int(text.rpartition(")")[2].split()[19])
+
+
+T = TypeVar("T")
+
+
+def poll_until(check: Callable[[], T], *, timeout_s: float, pause_s: float = 0.05) -> T:
+    """Call `check` until its result is true or the time is up; return the last result.
+
+    >>> poll_until(lambda: "ready", timeout_s=1.0)
+    'ready'
+    """
+    deadline = time.monotonic() + timeout_s
+    while not (result := check()) and time.monotonic() <= deadline:
+        time.sleep(pause_s)
+    return result

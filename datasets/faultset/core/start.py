@@ -15,7 +15,7 @@ _GC_THRESHOLDS = (50_000, 20, 50)
 
 def faultset() -> None:
     """Run `faultset`."""
-    _run("faultset.core.command_line.console", "root", "faultset")
+    _run("faultset.core.console", "root", "faultset")
 
 
 def collect() -> None:

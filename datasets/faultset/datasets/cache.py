@@ -9,10 +9,10 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import IO
 
+from faultset.core.documents import check_type, parse_json
 from faultset.core.errors import DataError
 from faultset.core.files import replacing
-from faultset.core.reading.documents import check_type, parse_json
-from faultset.core.reading.regular_files import FileStamp, read_regular
+from faultset.core.regular_files import FileStamp, read_regular
 
 FOLDER = ".cache"
 

@@ -22,10 +22,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute
 
-from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import UsageError
 from faultset.core.files import translate_write_errors, write_text
 from faultset.core.locks import new_folder
+from faultset.core.output import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, Episode, open_dataset
 from faultset.datasets.format.episodes import EpisodeWriter, run_digest
 from faultset.datasets.format.incidents import chunk_truth

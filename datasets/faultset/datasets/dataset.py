@@ -13,11 +13,10 @@ from urllib.parse import unquote, urlsplit
 
 import pandas as pd
 
-from faultset.core.command_line.progress import Progress
-from faultset.core.errors import DataError, UsageError
+from faultset.core.errors import DataError, UsageError, suggest
+from faultset.core.output import Progress
 from faultset.core.printable import quoted
-from faultset.core.reading.regular_files import stat_regular_file
-from faultset.core.suggestions import suggest
+from faultset.core.regular_files import stat_regular_file
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.labels import Label, join_distinct, read_evidence, read_journal, read_label

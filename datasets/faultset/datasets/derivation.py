@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from faultset.core.command_line.progress import Progress, StepCounter
-from faultset.core.errors import DataError, UsageError
+from faultset.core.errors import DataError, UsageError, unknown_name
 from faultset.core.files import flush, translate_write_errors
 from faultset.core.locks import new_folder
-from faultset.core.suggestions import unknown_name
+from faultset.core.output import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.cards import write_card
 from faultset.datasets.format.recording_summaries import summarize_recording

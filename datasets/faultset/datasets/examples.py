@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from faultset.core.errors import unknown_name
 from faultset.core.files import parquet_path
-from faultset.core.suggestions import unknown_name
 from faultset.datasets.format.schemas import TABLES, dictionary_columns
 from faultset.datasets.format.storage import open_table, translate_damage
 from faultset.datasets.format.table_folders import table_file

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from faultset.core.command_line.progress import Progress, StepCounter
+from faultset.core.documents import parse_object
 from faultset.core.errors import DataError
+from faultset.core.output import Progress, StepCounter
 from faultset.core.printable import quoted
-from faultset.core.reading.documents import parse_object
-from faultset.core.reading.regular_files import FileStamp
+from faultset.core.regular_files import FileStamp
 from faultset.datasets.cache import CheckedFile, read_checked_files, store_checked_files
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext, read_context
 from faultset.datasets.format.episodes import EPISODES

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from faultset.core.reading.regular_files import FileStamp
+from faultset.core.regular_files import FileStamp
 from faultset.core.times import step_seconds
 from faultset.datasets.format.context import EpisodeContext, read_context
 from faultset.datasets.format.labels import AlarmLocation

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from faultset.core.command_line.console import comma_separated, command
-from faultset.core.command_line.output import json_option, show_json
+from faultset.core.console import comma_separated, command, json_option
+from faultset.core.output import show_json
 from faultset.core.plugins import plugins
 from faultset.core.printable import count_text
 
@@ -81,7 +81,7 @@ def import_(
       faultset agents import aiopslab sessions/ runs/
     """
     from faultset.agents import import_runs
-    from faultset.core.command_line.progress import report_progress
+    from faultset.core.output import report_progress
 
     services = comma_separated(candidates)
     with report_progress("files") as progress:

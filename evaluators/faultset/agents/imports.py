@@ -19,10 +19,10 @@ from faultset.agents.runs.record import (
     trajectory_file,
     write_tables,
 )
-from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, FaultsetError
 from faultset.core.files import translate_resource_errors, translate_write_errors
 from faultset.core.locks import new_folder
+from faultset.core.output import Progress, StepCounter
 from faultset.core.printable import count_text, printable
 
 _MAX_SHOWN = 3

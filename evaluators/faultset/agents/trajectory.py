@@ -11,10 +11,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, ValidationInfo, model_validator
 from pydantic_core import to_json
 
+from faultset.core.documents import parse_object, validation_sentence
 from faultset.core.errors import DataError
 from faultset.core.printable import printable, quoted
-from faultset.core.reading.documents import parse_object, validation_sentence
-from faultset.core.reading.regular_files import read_unpacked
+from faultset.core.regular_files import read_unpacked
 
 SCHEMA_VERSION = "ATIF-v1.7"
 LENIENT = {"lenient": True}

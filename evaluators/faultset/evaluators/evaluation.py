@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import unknown_name
 from faultset.evaluators.leaderboards.fault_loudness import Loudness
 from faultset.evaluators.leaderboards.formats import leaderboard_frame, write_json, write_markdown
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard

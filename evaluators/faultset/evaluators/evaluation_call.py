@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError, UsageError
+from faultset.core.output import Progress
 from faultset.core.printable import count_text
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.remote.file_systems import is_url, local_path

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from faultset.core.json_text import read_json_lines
+from faultset.core.files import read_json_lines
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
 

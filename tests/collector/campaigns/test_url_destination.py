@@ -23,7 +23,7 @@ from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
-from faultset.core.command_line.console import root as faultset
+from faultset.core.console import root as faultset
 from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset

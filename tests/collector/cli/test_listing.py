@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from faultset.core.command_line.console import root
+from faultset.core.console import root
 
 
 def printed(*words: str) -> str:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from faultset.collector.platforms.hosts import Phases
 from faultset.collector.verdicts.later_verdicts import judge_again
-from faultset.core.command_line.console import root as faultset
+from faultset.core.console import root as faultset
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.recording_cards import read_false_alarms

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from faultset.collector.plans.plan import read_plan
 from faultset.collector.verdicts.latent import Calibration, Window, to_json
 from faultset.collector.verdicts.later_verdicts import judge_again, judge_later, update_accepted_names
-from faultset.core.command_line.console import root as faultset
+from faultset.core.console import root as faultset
 from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.compaction import copy_episode

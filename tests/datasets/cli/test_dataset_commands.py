@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from faultset.core.command_line.console import root
+from faultset.core.console import root
 from faultset.datasets.cli.versions import _list_fault_rows
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.context import read_context

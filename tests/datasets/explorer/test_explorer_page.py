@@ -17,7 +17,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from click.testing import CliRunner
 
-from faultset.core.command_line.console import root as faultset
+from faultset.core.console import root as faultset
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.explorer import page

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from faultset.core.command_line.console import root as faultset
+from faultset.core.console import root as faultset
 from faultset.core.errors import DataError, UsageError
 from faultset.core.plugins import plugins
 from faultset.datasets import export_dataset, open_dataset

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from faultset.core.command_line.console import root as faultset
+from faultset.core.console import root as faultset
 from faultset.core.errors import DataError, DiskFullError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.schemas import TABLES

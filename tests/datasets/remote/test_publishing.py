@@ -16,7 +16,7 @@ import fsspec
 import pytest
 from click.testing import CliRunner, Result
 
-from faultset.core.command_line.console import root as faultset
+from faultset.core.console import root as faultset
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.derivation import EpisodeFilter, filter_dataset

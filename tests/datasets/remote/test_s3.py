@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from faultset.core.command_line.console import root as faultset
+from faultset.core.console import root as faultset
 from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.remote.file_systems import list_remote_versions

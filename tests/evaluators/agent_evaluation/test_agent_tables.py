@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from faultset.agents import ScoredRun, import_runs, score_runs
-from faultset.core.command_line.console import root
+from faultset.core.console import root
 from faultset.evaluators.agent_evaluation.recorded_runs import find_result_differences, summarise_agents
 from tests.agents.conftest import said, session_document
 

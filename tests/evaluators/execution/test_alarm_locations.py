@@ -14,7 +14,7 @@ import pytest
 from faultset.baselines.api.contract import Ranking, TrainingFreeBaseline
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import DataError
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.labels import AlarmLocation

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 import numpy as np
 
 from faultset.baselines.api.contract import Detector, Diagnoser, Localizer, Need, Ranking, Task, TrainingFreeBaseline
-from faultset.core.errors import UsageError, translate_missing_extra
+from faultset.core.errors import UsageError, translate_missing_extra, unknown_name
 from faultset.core.plugins import load_plugin, load_plugins, plugins
 from faultset.core.printable import quoted
-from faultset.core.suggestions import unknown_name
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -16,9 +16,9 @@ from typing import Any
 
 from faultset.collector.runtime.app_code import read_app
 from faultset.collector.spec.app import AppSpec
+from faultset.core.documents import read_yaml_text
 from faultset.core.errors import UsageError
 from faultset.core.plugins import load_plugin, load_plugins, plugins
-from faultset.core.reading.yaml_documents import read_yaml_text
 
 GROUP = "faultset.apps"
 _APP_FILE = "app.yaml"

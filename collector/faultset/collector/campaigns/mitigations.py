@@ -32,12 +32,11 @@ from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.plan import OWN_INJECTOR, Plan
 from faultset.collector.platforms.hosts import PlatformHost, open_host
+from faultset.core.documents import STRICT, read_document
 from faultset.core.errors import DataError, PlatformError, UsageError
-from faultset.core.files import replace_text, translate_resource_errors
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json, replace_text, translate_resource_errors
 from faultset.core.locks import LOCK, lock_folder
 from faultset.core.printable import count_text
-from faultset.core.reading.documents import STRICT, read_document
 
 MITIGATIONS = "mitigations"
 _ALLOWED_NAMES = {MITIGATIONS, RUNNING, FAILED, LOCK}

@@ -25,7 +25,7 @@ from faultset.collector.platforms.hosts import PlatformHost
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.files import flush, write_text
 from faultset.core.locks import LOCK, ProcessIdentity
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.regular_files import read_regular
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.recordings import RECORDINGS

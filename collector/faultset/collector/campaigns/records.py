@@ -17,11 +17,10 @@ from faultset.collector.plans.options import campaign_options
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import CampaignRequest
 from faultset.collector.recordings.chunks import recorded_s
-from faultset.core.errors import DataError, PlatformError
+from faultset.core.documents import check_type, read_document
+from faultset.core.errors import DataError, PlatformError, suggest
 from faultset.core.files import replace_text
 from faultset.core.printable import count_text
-from faultset.core.reading.documents import check_type, read_document
-from faultset.core.suggestions import suggest
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.labels import read_label
 

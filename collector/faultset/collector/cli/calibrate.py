@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from faultset.core.command_line.console import OUTPUT_FILE, command
-from faultset.core.command_line.output import json_option, show_json
+from faultset.core.console import OUTPUT_FILE, command, json_option
+from faultset.core.output import show_json
 from faultset.core.printable import count_text
 
 if TYPE_CHECKING:

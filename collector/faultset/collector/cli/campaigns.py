@@ -9,11 +9,10 @@ from typing import Any
 import click
 import yaml
 
-from faultset.core.command_line.console import command
-from faultset.core.command_line.output import json_option, show_json, show_records
-from faultset.core.errors import UsageError
-from faultset.core.reading.yaml_documents import parse_yaml, read_yaml_text
-from faultset.core.suggestions import suggest
+from faultset.core.console import command, json_option
+from faultset.core.documents import parse_yaml, read_yaml_text
+from faultset.core.errors import UsageError, suggest
+from faultset.core.output import show_json, show_records
 
 _dataset = click.argument("dataset", type=click.Path(path_type=Path, exists=True, file_okay=False))
 

@@ -12,7 +12,7 @@ import click
 
 from faultset.collector.plans.options import NamedOption
 from faultset.collector.plans.options import campaign_options as declared_options
-from faultset.core.command_line.console import DURATION, complete_names, join_names
+from faultset.core.console import DURATION, complete_names, join_names
 
 if TYPE_CHECKING:
     from faultset.collector.plans.options import CampaignOptions

@@ -18,8 +18,7 @@ from faultset.collector.cli.cluster import (
     platform_settings,
     request_options,
 )
-from faultset.core.command_line.console import command
-from faultset.core.command_line.output import json_option
+from faultset.core.console import command, json_option
 
 if TYPE_CHECKING:
     from faultset.collector.plans.plan import Plan

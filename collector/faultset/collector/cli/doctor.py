@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from faultset.collector.cli.cluster import campaign_options, cluster_options, platform_settings
-from faultset.core.command_line.console import command, complete_names
-from faultset.core.command_line.output import json_option, show_records
+from faultset.core.console import command, complete_names, json_option
+from faultset.core.output import show_records
 
 if TYPE_CHECKING:
     from faultset.collector.platforms.hosts import PlatformHost, Requirement
@@ -73,7 +73,7 @@ def _try_fault(name: str, app: str, as_json: bool) -> None:
     from faultset.collector.apps import load_app
     from faultset.collector.faults.registry import get_fault
     from faultset.collector.testing.fault import try_fault
-    from faultset.core.command_line.output import show_records
+    from faultset.core.output import show_records
 
     rows = try_fault(get_fault(name), load_app(app))
     show_records(rows, columns=["target", "parameters", "calls", "evidence"], as_json=as_json)

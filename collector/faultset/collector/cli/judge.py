@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import command
-from faultset.core.command_line.output import json_option, show_json
+from faultset.core.console import command, json_option
+from faultset.core.output import show_json
 from faultset.core.printable import count_text
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
     """
     from faultset.collector.verdicts.latent import from_json
     from faultset.collector.verdicts.later_verdicts import judge_again
-    from faultset.core.command_line.progress import report_progress
-    from faultset.core.reading.regular_files import read_regular
+    from faultset.core.output import report_progress
+    from faultset.core.regular_files import read_regular
     from faultset.datasets.format.recording_cards import read_false_alarms
 
     calibrations = None

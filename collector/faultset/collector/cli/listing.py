@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import command
-from faultset.core.command_line.output import json_option, show_records
+from faultset.core.console import command, json_option
+from faultset.core.output import show_records
 
 if TYPE_CHECKING:
     from faultset.collector.faults.registry import FaultSpec
@@ -113,7 +113,7 @@ def sources(as_json: bool) -> None:
       faultset list sources --json
     """
     from faultset.collector.sources.registry import load_sources
-    from faultset.core.command_line.output import show_records
+    from faultset.core.output import show_records
 
     rows = [
         {

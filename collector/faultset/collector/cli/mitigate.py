@@ -18,9 +18,9 @@ from faultset.collector.cli.cluster import (
     platform_settings,
     request_options,
 )
-from faultset.core.command_line.console import DURATION, comma_separated, command
-from faultset.core.command_line.output import json_option, show_json, show_records
+from faultset.core.console import DURATION, comma_separated, command, json_option
 from faultset.core.errors import UsageError
+from faultset.core.output import show_json, show_records
 from faultset.core.printable import brief, count_text
 
 if TYPE_CHECKING:

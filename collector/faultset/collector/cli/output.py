@@ -20,8 +20,7 @@ from faultset.collector.plans.plan import Plan, random_draws
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.verdicts.latent import threshold_for
 from faultset.collector.verdicts.verdict import UNCALIBRATED
-from faultset.core.command_line.console import is_quiet
-from faultset.core.command_line.output import show_json, show_records
+from faultset.core.output import is_quiet, show_json, show_records
 from faultset.core.printable import brief, count_text
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.incidents import read_incidents

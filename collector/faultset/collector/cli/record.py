@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from faultset.core.command_line.console import command, list_option
+from faultset.core.console import command, list_option
 from faultset.core.errors import UsageError
 from faultset.datasets.cli.telemetry import import_files, next_commands, show_cost
 
@@ -76,7 +76,7 @@ def record(
     """
     from faultset.collector.monitoring.queries import Selection
     from faultset.collector.monitoring.servers import SPOOL_SUFFIX, Servers, check_window, fetch_answers
-    from faultset.core.command_line.progress import report_progress
+    from faultset.core.output import report_progress
     from faultset.datasets.format.versions import list_versions
     from faultset.datasets.imports.telemetry.run import TelemetryOptions, check_options
     from faultset.datasets.metrics.roles import parse_roles

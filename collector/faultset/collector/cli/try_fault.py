@@ -14,8 +14,8 @@ from faultset.collector.cli.cluster import (
     platform_settings,
     raised_interrupts,
 )
-from faultset.core.command_line.console import command, complete_names
-from faultset.core.command_line.output import json_option, show_records
+from faultset.core.console import command, complete_names, json_option
+from faultset.core.output import show_records
 
 if TYPE_CHECKING:
     from faultset.collector.episodes.trial import FaultTrial
@@ -86,8 +86,7 @@ def _choose_target(spec: FaultSpec, app: AppSpec, target: str | None, seed: int)
     import numpy as np
 
     from faultset.collector.plans.fault_choice import unavailable_reason
-    from faultset.core.errors import UsageError
-    from faultset.core.suggestions import unknown_name
+    from faultset.core.errors import UsageError, unknown_name
 
     if reason := unavailable_reason(spec, app):
         raise UsageError(f"fault {spec.name} {reason}; choose another application with --app")

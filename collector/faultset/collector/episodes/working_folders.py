@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.files import replace_text
 from faultset.core.locks import ProcessIdentity
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.regular_files import read_regular
 
 RUNNING = ".running"
 FAILED = ".failed"

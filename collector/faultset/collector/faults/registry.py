@@ -21,9 +21,8 @@ import numpy as np
 from faultset.collector.platforms.base import Capability, Platform
 from faultset.collector.platforms.impairments import Course, Schedule
 from faultset.collector.spec.app import AppSpec
-from faultset.core.errors import UsageError
+from faultset.core.errors import UsageError, unknown_name
 from faultset.core.plugins import load_plugins, plugins
-from faultset.core.suggestions import unknown_name
 
 GROUP = "faultset.faults"
 NOOP = "noop"

@@ -11,8 +11,7 @@ from typing import Literal
 import numpy as np
 
 from faultset.collector.spec.app import AppSpec
-from faultset.core.errors import UsageError
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import UsageError, unknown_name
 
 _SEPARATOR = ".."
 _UNKNOWN_SUFFIX = "/v0/index.php"

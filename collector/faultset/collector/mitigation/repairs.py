@@ -8,9 +8,8 @@ from pathlib import Path
 from faultset.collector.mitigation.commands import check_line
 from faultset.collector.mitigation.messages import MitigatorOrder, RepairOrder
 from faultset.collector.platforms.hosts import Phases
-from faultset.core.errors import UsageError
-from faultset.core.reading.regular_files import read_regular
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import UsageError, unknown_name
+from faultset.core.regular_files import read_regular
 from faultset.datasets.kubectl.commands import CommandError
 
 LARGEST_FILE_BYTES = 2**20

@@ -16,7 +16,7 @@ from faultset.collector.mitigation.live_state import WORKLOADS, CommandRefused, 
 from faultset.collector.platforms.journal import SERVER_FIELDS, list_assigned_fields, merge
 from faultset.collector.platforms.objects import ObjectNotFound, is_rolled_out
 from faultset.core.errors import PlatformError
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.regular_files import read_regular
 from faultset.core.times import rfc3339
 from faultset.datasets.kubectl.commands import KubectlCommand
 from faultset.datasets.kubectl.kinds import CATEGORY_ALL, Reference, full_name, references, resource_name, type_name

@@ -19,8 +19,8 @@ from faultset.collector.monitoring.spool import RateLimiter, Spool, SpooledEndpo
 from faultset.collector.platforms.kubernetes.client import Api
 from faultset.collector.platforms.kubernetes.telemetry.discovery import find_jaeger_query, find_prometheus
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, Parameters, UrlEndpoint
-from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError, UsageError
+from faultset.core.output import Progress
 from faultset.core.printable import count_text
 from faultset.datasets.format.schemas import LONGEST_VIEW_NS
 

@@ -26,7 +26,7 @@ from faultset.collector.runtime.app_code import is_folder
 from faultset.collector.sources.registry import check_together, load_source
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.core.printable import count_text, size_text
 from faultset.core.times import duration_text
 from faultset.datasets.format.context import Sampling

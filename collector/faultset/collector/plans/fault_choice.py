@@ -15,8 +15,7 @@ from faultset.collector.platforms.impairments import Schedule
 from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
 from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.spec.app import AppSpec
-from faultset.core.errors import UsageError, needs_extra
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import UsageError, needs_extra, unknown_name
 
 _TargetPair = tuple[str, str]
 _MAX_RANDOM_COST = 1_000

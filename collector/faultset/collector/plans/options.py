@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal, Required, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
-from faultset.core.errors import UsageError
-from faultset.core.suggestions import suggest
+from faultset.core.errors import UsageError, suggest
 
 NoFaultKind = Literal["plain", "disturbed", "sham"]
 NO_FAULT_KINDS: tuple[NoFaultKind, ...] = get_args(NoFaultKind)

@@ -18,12 +18,11 @@ from faultset.collector.plans.recording_plan import RecordingPlan
 from faultset.collector.platforms.hosts import Phases, load_host_class
 from faultset.collector.platforms.impairments import Course, Schedule, draw_course
 from faultset.collector.spec.store_choices import StoreChoice
-from faultset.core.errors import DataError
-from faultset.core.json_text import read_json_lines
+from faultset.core.documents import STRICT, check_type, parse_object
+from faultset.core.errors import DataError, unknown_name
+from faultset.core.files import read_json_lines
 from faultset.core.printable import count_text
-from faultset.core.reading.documents import STRICT, check_type, parse_object
-from faultset.core.reading.regular_files import read_regular
-from faultset.core.suggestions import unknown_name
+from faultset.core.regular_files import read_regular
 from faultset.core.times import duration_text
 from faultset.datasets.format.labels import join_distinct
 from faultset.datasets.format.table_folders import JOURNAL_FILE

@@ -14,10 +14,10 @@ from faultset.collector.faults.registry import faults, get_fault
 from faultset.collector.plans.chosen_stores import with_stores
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.plan import Plan, read_plan
+from faultset.core.documents import parse_object
 from faultset.core.errors import DataError, FaultsetError, UsageError
-from faultset.core.json_text import canonical_json
-from faultset.core.reading.documents import parse_object
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.files import canonical_json
+from faultset.core.regular_files import read_regular
 from faultset.datasets.dataset import open_dataset
 
 LIMIT_BYTES = 64 << 20

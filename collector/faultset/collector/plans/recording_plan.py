@@ -12,8 +12,8 @@ from pydantic import ConfigDict, Field
 from faultset.collector.faults.registry import FaultSpec, get_fault
 from faultset.collector.plans.decoys import Decoy, draw_decoys
 from faultset.collector.platforms.hosts import Phases
+from faultset.core.documents import STRICT
 from faultset.core.errors import UsageError
-from faultset.core.reading.documents import STRICT
 from faultset.core.times import duration_text
 from faultset.datasets.format.context import Sampling
 

@@ -24,8 +24,7 @@ from faultset.collector.platforms.hosts import Phases, check_settings, load_host
 from faultset.collector.platforms.impairments import Schedule
 from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
 from faultset.collector.spec.store_choices import StoreChoice, parse_store_choice
-from faultset.core.errors import UsageError
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import UsageError, unknown_name
 
 DEFAULT_RATE_RPS = 20.0
 DAY_S = 86_400.0

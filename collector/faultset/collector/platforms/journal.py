@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.spec.credentials import SecretKey
-from faultset.core.json_text import read_json_lines
+from faultset.core.files import read_json_lines
 
 UndoOperation = dict[str, Any]
 

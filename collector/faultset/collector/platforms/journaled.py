@@ -23,8 +23,8 @@ from faultset.collector.platforms.objects import ObjectNotFound, is_active, wait
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.credentials import SecretKey, encoded
 from faultset.core.errors import PlatformError
-from faultset.core.polling import poll_until
 from faultset.core.printable import count_text
+from faultset.core.processes import poll_until
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 

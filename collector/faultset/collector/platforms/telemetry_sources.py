@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from faultset.collector.platforms.objects import ChangeLog, EventRecord
-from faultset.core.json_text import replace_surrogates
+from faultset.core.files import replace_surrogates
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.telemetry_formats.kubernetes_objects import parse_rfc3339_ns
 from faultset.datasets.telemetry_formats.log_lines import parse_record, read_records

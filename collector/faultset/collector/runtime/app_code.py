@@ -23,8 +23,7 @@ from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.files import parse, read_mapping, wrong_spec
 from faultset.collector.spec.steps import FieldPath
-from faultset.core.errors import UsageError
-from faultset.core.suggestions import suggest
+from faultset.core.errors import UsageError, suggest
 
 
 def read_app(

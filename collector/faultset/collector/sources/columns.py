@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from faultset.core.json_text import replace_surrogates
+from faultset.core.files import replace_surrogates
 
 Numbers = npt.NDArray[Any]
 

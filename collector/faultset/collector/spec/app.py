@@ -18,7 +18,7 @@ from faultset.collector.spec.features.pods import ContainerFields, InitContainer
 from faultset.collector.spec.steps import CalledOperation, FieldPath, FrozenModel, StepModel, Steps, all_steps
 from faultset.collector.spec.variation import Variation
 from faultset.collector.spec.workload import Mix, RequestSpec
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import unknown_name
 
 DEFAULT_IMAGE = "faultset/app:1.0.0"
 Kind = Literal["frontend", "logic", "cache", "database", "broker", "infrastructure"]

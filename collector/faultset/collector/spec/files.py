@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.rules.consistency import problems
 from faultset.collector.spec.steps import StepTypes, first_problem
+from faultset.core.documents import parse_yaml
 from faultset.core.errors import UsageError
-from faultset.core.reading.yaml_documents import parse_yaml
 
 
 def read_mapping(text: str, source: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import unknown_name
 
 StoreChoice = Annotated[str, Field(pattern=r"^[a-z]+(,[a-z]+)*$")]
 """`original`, or the kinds of stores that run on original servers, comma-separated in alphabetical order."""

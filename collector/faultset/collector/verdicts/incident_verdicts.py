@@ -35,7 +35,7 @@ from faultset.collector.verdicts.latent import (
     service_scores,
 )
 from faultset.collector.verdicts.verdict import drop_added_metrics, latent_evidence, select_scores
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.incidents import Incident

@@ -25,7 +25,7 @@ from pydantic import ConfigDict
 
 from faultset.collector.load.workloads.patterns import CONSTANT
 from faultset.collector.plans.plan import find_plan, random_draws
-from faultset.core.reading.documents import STRICT, check_type, parse_object
+from faultset.core.documents import STRICT, check_type, parse_object
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.labels import read_evidence, read_journal
 from faultset.datasets.metrics.roles import is_health_metric, role_of

@@ -21,9 +21,9 @@ from faultset.collector.verdicts.incident_verdicts import (
 )
 from faultset.collector.verdicts.latent import Calibration, find_threshold, load_calibrations, rolled_out_services
 from faultset.collector.verdicts.verdict import LATENT, judge_episode
-from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.files import translate_write_errors
 from faultset.core.locks import new_folder
+from faultset.core.output import Progress, StepCounter
 from faultset.datasets.compaction import copy_episode
 from faultset.datasets.dataset import Dataset, Episode, open_dataset
 from faultset.datasets.derivation import copy_unit

@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
-from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import needs_extra
+from faultset.core.output import Progress, StepCounter
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Episode
 from faultset.datasets.recordings.cuts import CutLengths, plan_cuts

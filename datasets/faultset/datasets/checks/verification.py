@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, how_to_install
+from faultset.core.output import Progress, StepCounter
 from faultset.core.printable import count_text
-from faultset.core.reading.regular_files import FileStamp
+from faultset.core.regular_files import FileStamp
 from faultset.core.times import SECOND_NS
 from faultset.datasets.checks.findings import Finding
 from faultset.datasets.checks.leaks import leak_findings

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import command, list_option
-from faultset.core.command_line.output import json_option, show_json
+from faultset.core.console import command, json_option, list_option
+from faultset.core.output import show_json
 from faultset.core.printable import list_counts
 from faultset.datasets.cli.versions import dataset_argument, version_option
 
@@ -69,7 +69,7 @@ def merge(datasets: tuple[Path, ...], out: Path, as_json: bool) -> None:
     Example:
       faultset dataset merge monday/ tuesday/ week/
     """
-    from faultset.core.command_line.progress import report_progress
+    from faultset.core.output import report_progress
     from faultset.datasets.derivation import merge_datasets
 
     with report_progress("episodes") as progress:
@@ -99,7 +99,7 @@ def compact(dataset: Path, out: Path, traces: float, version: str | None, as_jso
     Example:
       faultset dataset compact faultset-data/ small-data/ --traces 0.3
     """
-    from faultset.core.command_line.progress import report_progress
+    from faultset.core.output import report_progress
     from faultset.datasets.compaction import compact_dataset
 
     with report_progress("episodes") as progress:

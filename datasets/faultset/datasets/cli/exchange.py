@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import DURATION, command, list_option
-from faultset.core.command_line.output import json_option, show_json, show_records
+from faultset.core.console import DURATION, command, json_option, list_option
 from faultset.core.errors import DataError, UsageError
+from faultset.core.output import show_json, show_records
 from faultset.core.plugins import plugins
 from faultset.core.printable import count_text, list_counts, size_text
 from faultset.core.times import duration_text
@@ -40,7 +40,7 @@ def doctor(path: str, input_file: str | None, as_json: bool) -> None:
     Example:
       faultset dataset doctor RE2/RE2-OB
     """
-    from faultset.core.command_line.progress import report_progress
+    from faultset.core.output import report_progress
     from faultset.datasets import examine
     from faultset.datasets.remote.file_systems import local_folder
 
@@ -111,7 +111,7 @@ def import_(
       faultset dataset import rcaeval RE2/RE2-OB re2-ob/
       faultset dataset import telemetry traces/ metrics.json shop --incidents incidents.yaml
     """
-    from faultset.core.command_line.progress import report_progress
+    from faultset.core.output import report_progress
     from faultset.datasets import import_dataset
 
     if name == "telemetry":
@@ -208,7 +208,7 @@ def export(
       faultset dataset export data/ training/ --as wide-parquet --roles cpu,memory,latency
       faultset dataset export data/ cases/ --as rcaeval
     """
-    from faultset.core.command_line.progress import report_progress
+    from faultset.core.output import report_progress
     from faultset.datasets import ExportOptions, export_dataset
 
     def announce(plan: ExportPlan) -> None:
@@ -265,7 +265,7 @@ def publish(dataset: Path, url: str, version: str | None, threads: int, as_json:
       faultset dataset publish data/ s3://bucket/data
       evaluate s3://bucket/data --out results
     """
-    from faultset.core.command_line.progress import report_progress
+    from faultset.core.output import report_progress
     from faultset.datasets.remote.publishing import publish_dataset
 
     with report_progress("episodes") as progress:

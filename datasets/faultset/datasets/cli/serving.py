@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from faultset.core.command_line.console import command
-from faultset.core.command_line.output import json_option, show_json
+from faultset.core.console import command, json_option
 from faultset.core.errors import UsageError
+from faultset.core.output import show_json
 from faultset.datasets.cli.versions import dataset_argument, version_option
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import is_quiet
+from faultset.core.output import is_quiet
 from faultset.core.printable import count_text, printable
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def import_files(
     paths: Sequence[Path], out: Path, options: Mapping[str, Any], *, workers: int | None, skip_bad: bool
 ) -> ImportResult | None:
     """Import telemetry files and print a report; return None after a dry run."""
-    from faultset.core.command_line.progress import report_progress
+    from faultset.core.output import report_progress
     from faultset.datasets.imports.telemetry.run import (
         TelemetryOptions,
         examine_telemetry,

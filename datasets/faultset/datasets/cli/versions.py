@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import OUTPUT_FILE, command, list_option
-from faultset.core.command_line.output import json_option, show_json, show_records
+from faultset.core.console import OUTPUT_FILE, command, json_option, list_option
 from faultset.core.errors import DataError, UsageError
+from faultset.core.output import show_json, show_records
 from faultset.core.printable import count_text, list_counts
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def verify(dataset: str, version: str | None, shortcuts: bool, as_json: bool) ->
       faultset dataset verify faultset-data/ --version 1.0.0
       faultset dataset verify faultset-data/ --shortcuts
     """
-    from faultset.core.command_line.progress import report_progress
+    from faultset.core.output import report_progress
     from faultset.datasets.checks.verification import verify as verify_dataset
     from faultset.datasets.remote.file_systems import local_folder
 
@@ -175,7 +175,7 @@ def verify(dataset: str, version: str | None, shortcuts: bool, as_json: bool) ->
 
 
 def _show_shortcuts(dataset: Dataset, as_json: bool) -> None:
-    from faultset.core.command_line.progress import report_progress
+    from faultset.core.output import report_progress
     from faultset.datasets.checks.shortcuts import measure_shortcuts
 
     with report_progress("episodes") as progress:
@@ -390,7 +390,7 @@ def _serve_pages(opened: Dataset, port: int, *, as_json: bool, **content: Any) -
 
 
 def _write_pages(opened: Dataset, out: Path, episodes: Sequence[str], *, as_json: bool, **content: Any) -> None:
-    from faultset.core.command_line.progress import report_progress
+    from faultset.core.output import report_progress
     from faultset.datasets.explorer.page import write_page
 
     with report_progress("episodes") as progress:

@@ -16,9 +16,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import UsageError
 from faultset.core.files import replacing, translate_write_errors
+from faultset.core.output import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, Episode
 from faultset.datasets.explorer.content import Answers, content_json, episode_content, episode_row
 from faultset.datasets.explorer.recordings import recording_content, recording_row

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import translate_write_errors
 from faultset.core.locks import new_folder
+from faultset.core.output import Progress, StepCounter
 from faultset.core.plugins import load_plugin, require_class
 from faultset.core.times import step_seconds
 from faultset.datasets.dataset import Dataset, open_dataset

@@ -12,10 +12,10 @@ from typing import Annotated, Any, ClassVar, Self
 import pyarrow as pa
 from pydantic import ConfigDict, Field
 
+from faultset.core.documents import LIMIT_BYTES, STRICT, check_type, parse_object
 from faultset.core.errors import DataError
 from faultset.core.printable import quoted
-from faultset.core.reading.documents import LIMIT_BYTES, STRICT, check_type, parse_object
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.regular_files import read_regular
 from faultset.datasets.format.schemas import (
     LONGEST_VIEW_NS,
     SCHEMA_VERSION,

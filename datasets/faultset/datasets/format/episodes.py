@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from faultset.core.errors import DataError
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext
 from faultset.datasets.format.schemas import (
     EVIDENCE,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from faultset.core.errors import DataError
-from faultset.core.reading.regular_files import FileStamp, explain_read_error
+from faultset.core.regular_files import FileStamp, explain_read_error
 from faultset.datasets.format.storage import open_table
 from faultset.datasets.format.version_files import FileRecord
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faultset.core.reading.documents import json_lines
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.documents import json_lines
+from faultset.core.regular_files import read_regular
 from faultset.datasets.format.labels import GroundTruth, decoded_rows
 from faultset.datasets.format.recordings import TRUTH_JSON_FIELDS, Chunk
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES, EpisodeId

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import ConfigDict, Field
 
+from faultset.core.documents import STRICT, check_type, json_lines, parse_object
 from faultset.core.errors import DataError
 from faultset.core.printable import printable
-from faultset.core.reading.documents import STRICT, check_type, json_lines, parse_object
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.regular_files import read_regular
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.schemas import EVIDENCE, LABEL, LABEL_JSON_FIELDS, EpisodeId, Name, TimeNs
 from faultset.datasets.format.storage import TRUTH_LIMITS, open_table, translate_damage

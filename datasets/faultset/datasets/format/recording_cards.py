@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from faultset.core.reading.documents import STRICT, check_type
+from faultset.core.documents import STRICT, check_type
 from faultset.datasets.format.card_cells import cell
 from faultset.datasets.format.recording_summaries import RecordingSummary
 from faultset.datasets.format.stretches import Stretch

@@ -14,9 +14,9 @@ from typing import Annotated, ClassVar
 import pyarrow as pa
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
+from faultset.core.documents import STRICT
 from faultset.core.errors import DataError
 from faultset.core.printable import quoted
-from faultset.core.reading.documents import STRICT
 
 _EPISODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 _MAX_NAME_LENGTH = 1000

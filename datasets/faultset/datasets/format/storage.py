@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from faultset.core.errors import DataError, DiskFullError
 from faultset.core.files import flush, is_disk_full, parquet_path
 from faultset.core.printable import printable
-from faultset.core.reading.regular_files import explain_read_error, stat_regular_file
+from faultset.core.regular_files import explain_read_error, stat_regular_file
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_NAMES, dictionary_columns, stored_schema
 
 _SORT_COLUMNS = ("metric", "time", "scheduled")

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.core.errors import DataError
-from faultset.core.files import flush, write_text
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json, flush, write_text
 from faultset.core.printable import first_line
 from faultset.datasets.format.row_order import in_one_chunk, order_of
 from faultset.datasets.format.schemas import TRUTH_NAMES, without_episode

@@ -12,10 +12,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, JsonValue, StringConstraints
 
+from faultset.core.documents import STRICT, check_type, parse_object
 from faultset.core.errors import DataError
 from faultset.core.printable import quoted
-from faultset.core.reading.documents import STRICT, check_type, parse_object
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.regular_files import read_regular
 from faultset.datasets.format.context import check_schema_version
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import Count, EpisodeFile, EpisodeId, Name, RecordingFile, VersionName

@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, suggest
 from faultset.core.files import replacing
-from faultset.core.suggestions import suggest
 from faultset.datasets.cache import CheckedFile, store_checked_files
 from faultset.datasets.format.cards import write_card
 from faultset.datasets.format.context import read_context

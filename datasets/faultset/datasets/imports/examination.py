@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
+from faultset.core.output import Progress, StepCounter
 from faultset.core.printable import count_text
 from faultset.core.processes import scratch
 from faultset.core.times import rfc3339

@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from faultset.core.command_line.progress import Progress, StepCounter
+from faultset.core.documents import STRICT, read_document
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import replace_text, translate_write_errors
 from faultset.core.locks import LOCK, lock_folder
+from faultset.core.output import Progress, StepCounter
 from faultset.core.printable import count_text, size_text
-from faultset.core.reading.documents import STRICT, read_document
 from faultset.core.times import duration_text
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.recordings import RECORDINGS, complete_recordings

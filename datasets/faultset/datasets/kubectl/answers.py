@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from faultset.core.suggestions import suggest
+from faultset.core.errors import suggest
 from faultset.datasets.kubectl.printing import format_columns
 
 AnswerStatus = Literal["ok", "empty", "absent", "not_recorded", "refused", "invalid"]

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from faultset.core.errors import DataError
-from faultset.core.reading.regular_files import FileStamp, stat_regular_file
+from faultset.core.regular_files import FileStamp, stat_regular_file
 from faultset.datasets.cache import cached_path, store_file
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.table_folders import table_file

@@ -14,9 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from faultset.core.errors import DataError
+from faultset.core.errors import DataError, unknown_name
 from faultset.core.printable import quoted
-from faultset.core.suggestions import unknown_name
 
 ROLES = (
     "cpu",

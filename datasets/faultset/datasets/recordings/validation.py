@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
+from faultset.core.output import Progress, StepCounter
 from faultset.core.printable import quoted
 from faultset.datasets.cache import CheckedFile, read_checked_files, store_checked_files
 from faultset.datasets.format.context import CONTEXT_FILE, RecordingContext, read_recording_context

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from faultset.core.command_line.progress import Progress, StepCounter
-from faultset.core.errors import DataError, PlatformError
+from faultset.core.errors import DataError, PlatformError, suggest
+from faultset.core.output import Progress, StepCounter
 from faultset.core.processes import scratch
-from faultset.core.suggestions import suggest
 from faultset.datasets.dataset import Dataset, dataset_folder, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import EPISODES

@@ -11,8 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError, PlatformError, UsageError
+from faultset.core.output import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.cards import CARD
 from faultset.datasets.format.episodes import EPISODES

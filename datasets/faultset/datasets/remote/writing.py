@@ -14,8 +14,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, StringConstraints
 
+from faultset.core.documents import STRICT, check_type, parse_object
 from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
-from faultset.core.reading.documents import STRICT, check_type, parse_object
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.format.schemas import EpisodeFile, EpisodeId, Name, is_episode_id
 from faultset.datasets.format.version_files import FileRecord

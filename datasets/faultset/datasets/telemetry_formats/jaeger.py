@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.datasets.status_codes import read_outcome
 from faultset.datasets.telemetry_formats.otlp_spans import SPAN_KINDS, SpanRow
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.datasets.status_codes import read_outcome
 
 SPAN_KINDS = ("internal", "internal", "server", "client", "producer", "consumer")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 
 KIND_MARK = "faultset.kind="
 """Prefix of help texts in our OpenMetrics exports, followed by the metric's kind, which OpenMetrics cannot express."""

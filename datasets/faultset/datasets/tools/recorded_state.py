@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.core.times import rfc3339
 from faultset.datasets.kubectl.answers import (
     UNRECORDED,

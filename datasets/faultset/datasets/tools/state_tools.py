@@ -53,7 +53,7 @@ class StateTools:
 
     def list_objects(self, kind: Kind, service: ServiceFilter = None, seconds_ago: At = None) -> ToolAnswer:
         """List the objects of a kind with their state."""
-        from faultset.core.json_text import canonical_json
+        from faultset.core.files import canonical_json
 
         problem, name = self._kind(kind)
         if problem:

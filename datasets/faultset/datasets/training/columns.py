@@ -12,8 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.core.errors import DataError, UsageError
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import DataError, UsageError, unknown_name
 from faultset.core.times import step_seconds
 from faultset.datasets.log_masks import mask_column
 from faultset.datasets.metrics.roles import ROLES, is_health_metric, parse_roles

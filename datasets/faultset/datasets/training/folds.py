@@ -13,8 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from faultset.core.errors import UsageError
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import UsageError, unknown_name
 from faultset.datasets.format.labels import UNLABELLED
 
 if TYPE_CHECKING:

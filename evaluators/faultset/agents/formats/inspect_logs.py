@@ -18,9 +18,9 @@ from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status, d
 from faultset.agents.runs.record import AGENT, QUESTION, REPORT, AgentRecord, AgentRun, AskedQuestion, RunTruth
 from faultset.agents.trajectory import LIMIT_BYTES, FinalMetrics, Trajectory, TrajectoryWriter, jsonable
 from faultset.core.errors import DataError
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.core.printable import printable, quoted
-from faultset.core.reading.regular_files import stat_regular_file
+from faultset.core.regular_files import stat_regular_file
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample

@@ -21,9 +21,9 @@ from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status
 from faultset.agents.runs.record import AgentRun, RunTruth
 from faultset.agents.trajectory import LIMIT_BYTES, TrajectoryWriter, jsonable
 from faultset.core.errors import DataError
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.core.printable import printable
-from faultset.core.reading.regular_files import read_unpacked
+from faultset.core.regular_files import read_unpacked
 from faultset.datasets.imports.formats.openrca_rows import TASK_FIELDS
 
 _MAX_DISTANCE_S = 3600.0

@@ -9,7 +9,7 @@ from typing import Any
 
 from faultset.agents.runs.record import AgentRun, Status
 from faultset.agents.trajectory import Trajectory, TrajectoryStep, jsonable, text_of
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 
 SYSTEM_LEVELS = ("hardware", "operating system", "virtualization", "application")
 FAULT_TYPES = (

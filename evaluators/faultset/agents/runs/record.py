@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
+from faultset.core.documents import validation_sentence
 from faultset.core.errors import DataError
 from faultset.core.files import parquet_path, replacing
 from faultset.core.printable import printable
-from faultset.core.reading.documents import validation_sentence
-from faultset.core.reading.regular_files import stat_regular_file
+from faultset.core.regular_files import stat_regular_file
 from faultset.datasets.format.storage import translate_damage
 
 RUNS_VERSION = 1

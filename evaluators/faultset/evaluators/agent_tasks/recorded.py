@@ -17,8 +17,7 @@ from faultset.agents.interface.inspect_tools import LocalToolHost, inspect_tools
 from faultset.agents.interface.session import AgentSession, RecordedTask, describe_situation, task_instructions
 from faultset.agents.runs.record import CANDIDATES, CLUSTER, QUESTION, REPORT, AgentRun, AskedQuestion
 from faultset.agents.solvers.model_agents import react
-from faultset.core.errors import DataError, UsageError
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import DataError, UsageError, unknown_name
 from faultset.datasets import Dataset, open_dataset
 from faultset.datasets.remote.file_systems import is_url, local_path
 from faultset.datasets.tools.recording import ViewClock

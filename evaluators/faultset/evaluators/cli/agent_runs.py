@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import command
-from faultset.core.command_line.output import json_option, show_json, show_records
+from faultset.core.console import command, json_option
+from faultset.core.output import show_json, show_records
 from faultset.core.printable import count_text
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import OUTPUT_FILE, command
+from faultset.core.console import OUTPUT_FILE, command
 
 if TYPE_CHECKING:
     from faultset.agents.interface.session import AgentSession, RecordedTask

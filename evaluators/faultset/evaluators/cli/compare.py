@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from faultset.core.command_line.console import command
-from faultset.core.command_line.output import json_option, show_json
+from faultset.core.console import command, json_option
+from faultset.core.output import show_json
 
 if TYPE_CHECKING:
     from rich.console import Console

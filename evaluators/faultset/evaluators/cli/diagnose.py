@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.core.command_line.console import DURATION, OUTPUT_FILE, command, complete_names, list_option
-from faultset.core.command_line.output import json_option, show_json
+from faultset.core.console import DURATION, OUTPUT_FILE, command, complete_names, json_option, list_option
 from faultset.core.errors import UsageError
+from faultset.core.output import show_json
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Episode
@@ -47,7 +47,7 @@ def diagnose(methods: tuple[str, ...], html: Path | None, as_json: bool, **optio
       faultset diagnose sample --episode a5edb68659bc
       faultset diagnose traces/ metrics.json logs/ --at 2026-11-28T14:03:20Z --html incident.html
     """
-    from faultset.core.command_line.progress import report_progress
+    from faultset.core.output import report_progress
     from faultset.evaluators.diagnosis.analysis import diagnose as analyse
     from faultset.evaluators.diagnosis.sources import IncidentSource, open_incident
     from faultset.evaluators.diagnosis.text import analysis_text

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from faultset.core.command_line.console import DURATION, comma_separated, command, complete_names
-from faultset.core.command_line.output import json_option, show_json
+from faultset.core.console import DURATION, comma_separated, command, complete_names, json_option
 from faultset.core.errors import UsageError
+from faultset.core.output import show_json
 from faultset.core.printable import count_text, size_text
 from faultset.core.times import duration_text
 from faultset.evaluators.cli.compare import text_console, wrap
@@ -210,9 +210,9 @@ class _Progress:
 
     def show(self, done: int, total: int) -> None:
         if self._advance is None:
-            from faultset.core.command_line import progress
+            from faultset.core.output import show_progress
 
-            self._advance = self._stack.enter_context(progress.show_progress(total, self._label))
+            self._advance = self._stack.enter_context(show_progress(total, self._label))
         self._advance(done - self._done)
         self._done = done
 

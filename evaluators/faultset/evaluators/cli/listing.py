@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from faultset.core.command_line.console import command
-from faultset.core.command_line.output import json_option, show_records
+from faultset.core.console import command, json_option
+from faultset.core.output import show_records
 
 
 @command("baselines", short_help="List the detection, localization and root cause methods.")
@@ -32,7 +32,7 @@ def baselines(task: str | None, as_json: bool) -> None:
     from faultset.evaluators.leaderboards.track_records import MAIN_DATASET, read_track_records
 
     if task is not None:
-        from faultset.core.suggestions import unknown_name
+        from faultset.core.errors import unknown_name
         from faultset.evaluators.results.rows import TASKS
 
         if task not in TASKS:

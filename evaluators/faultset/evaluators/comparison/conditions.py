@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from faultset.core.errors import UsageError
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import UsageError, unknown_name
 from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
 
 GRAMMAR = "METRIC drops|rises [by X] [for METHOD]"

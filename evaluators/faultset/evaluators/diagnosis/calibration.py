@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-from faultset.core.reading.documents import check_type, parse_json
+from faultset.core.documents import check_type, parse_json
 from faultset.evaluators.diagnosis.records import HitRate
 
 CALIBRATION_FILE = "calibration.json"

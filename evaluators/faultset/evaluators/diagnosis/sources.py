@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError, UsageError
+from faultset.core.output import Progress
 from faultset.core.printable import count_text, quoted
 from faultset.core.processes import scratch
 from faultset.core.times import SECOND_NS, utc_text

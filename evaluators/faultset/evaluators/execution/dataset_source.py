@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError
 from faultset.core.files import replacing
+from faultset.core.output import Progress
 from faultset.core.processes import make_scratch
 from faultset.datasets.checks.telemetry import ReferenceGaps, gap_messages, reference_gaps
 from faultset.datasets.dataset import Dataset, open_dataset

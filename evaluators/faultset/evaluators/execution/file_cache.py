@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import replacing
-from faultset.core.reading.regular_files import FileStamp, read_regular
+from faultset.core.regular_files import FileStamp, read_regular
 from faultset.evaluators.results.provenance import code_version
 
 

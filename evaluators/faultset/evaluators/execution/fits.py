@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from faultset.core.code_identity import own_digest
+from faultset.core.documents import check_type, parse_json
 from faultset.core.errors import DataError
-from faultset.core.reading.documents import check_type, parse_json
 from faultset.evaluators.execution.batches import (
     BaselineRun,
     FittedModel,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
+from faultset.core.output import Progress, StepCounter
 from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.plan import EvaluationPlan, identify_codes, make_plan
 from faultset.evaluators.execution.scheduling import MethodEngine, describe_isolation, find_dashboard, run_plan

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 import pyarrow as pa
 
-from faultset.core.errors import DataError, UsageError
+from faultset.core.errors import DataError, UsageError, unknown_name
 from faultset.core.printable import count_text
-from faultset.core.suggestions import unknown_name
 from faultset.datasets.format.episodes import EPISODES
 from faultset.datasets.training.folds import CROSS, Fold, folds_of_split
 from faultset.datasets.views import EpisodeView

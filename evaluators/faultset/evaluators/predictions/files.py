@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from faultset.baselines.api.contract import Task
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import count_text, printable, quoted
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.regular_files import read_regular
 from faultset.evaluators.results.rows import PROTOCOLS
 
 if TYPE_CHECKING:

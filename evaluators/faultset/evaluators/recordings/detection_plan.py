@@ -9,10 +9,10 @@ from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from faultset.core.command_line.progress import Progress, StepCounter
 from faultset.core.errors import DataError
 from faultset.core.files import translate_write_errors
 from faultset.core.locks import new_folder
+from faultset.core.output import Progress, StepCounter
 from faultset.datasets.cache import cached_path, make_cache
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.storage import translate_disk_full

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from faultset.core.command_line.progress import Progress
 from faultset.core.errors import DataError
+from faultset.core.output import Progress
 from faultset.core.printable import count_text
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.recordings.recording import Recording

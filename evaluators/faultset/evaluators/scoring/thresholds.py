@@ -15,8 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from faultset.core.errors import UsageError
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import UsageError, unknown_name
 
 Scores = npt.NDArray[np.float64]
 

@@ -17,11 +17,10 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 from pydantic import ConfigDict, Field
 
-from faultset.core.errors import UsageError
+from faultset.core.documents import STRICT
+from faultset.core.errors import UsageError, unknown_name
 from faultset.core.printable import printable
-from faultset.core.reading.documents import STRICT
-from faultset.core.reading.regular_files import read_regular
-from faultset.core.suggestions import unknown_name
+from faultset.core.regular_files import read_regular
 
 COLUMNS = ("time_s", "rate_rps")
 MAX_ROWS = 20_000

@@ -15,8 +15,8 @@ from pydantic import ConfigDict, Field
 from faultset.collector.load.driver import LoadDriver, RequestResult
 from faultset.collector.load.schedule import ScheduledRequest
 from faultset.collector.load.workloads.patterns import LoadPattern, parse_number
+from faultset.core.documents import STRICT, check_type, parse_object
 from faultset.core.errors import UsageError
-from faultset.core.reading.documents import STRICT, check_type, parse_object
 
 LARGEST_ROUND_TRIP_S = 5.0
 _ROUND_TRIP_SIGMA = 0.1

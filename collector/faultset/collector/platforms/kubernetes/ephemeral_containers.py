@@ -21,7 +21,7 @@ from faultset.collector.platforms.kubernetes.impairer import (
     intersect_capabilities,
 )
 from faultset.core.errors import PlatformError
-from faultset.core.polling import poll_until
+from faultset.core.processes import poll_until
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 _PATCH_TYPE = "application/strategic-merge-patch+json"

@@ -15,7 +15,7 @@ from faultset.collector.platforms.kubernetes.client import Api
 from faultset.collector.platforms.kubernetes.images import REPOSITORY
 from faultset.collector.platforms.kubernetes.settings import AGENT, CHAOS_MESH, INJECTORS, ClusterSettings
 from faultset.collector.spec.app import AppSpec
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import unknown_name
 
 STANDARD_ON_CLUSTER = Phases(warmup_s=30.0, baseline_s=300.0, fault_s=300.0, cooldown_s=15.0)
 """Long enough for about fifty reference samples at a scrape interval of 5 s; some samples arrive 17 s late."""

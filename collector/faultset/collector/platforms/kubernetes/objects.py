@@ -22,7 +22,7 @@ from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.custom_resources import resource_definition
 from faultset.collector.spec.features.operators import CustomResource
 from faultset.core.errors import PlatformError
-from faultset.core.polling import poll_until
+from faultset.core.processes import poll_until
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 FIELD_MANAGER = "faultset"

@@ -35,7 +35,7 @@ from faultset.collector.spec.containers import SPANS_PORT
 from faultset.collector.spec.files import format_spec
 from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import PlatformError
-from faultset.core.polling import poll_until
+from faultset.core.processes import poll_until
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 _LOAD_JOB = "load"

@@ -9,7 +9,7 @@ from faultset.collector.runtime.stores.originals.driver import OriginalDriver
 from faultset.collector.runtime.stores.originals.memcached import OriginalMemcachedDriver
 from faultset.collector.runtime.stores.originals.postgresql import OriginalPostgresDriver
 from faultset.collector.runtime.stores.redis_driver import REDIS_DRIVERS
-from faultset.core.suggestions import unknown_name
+from faultset.core.errors import unknown_name
 
 STORE_DRIVERS: dict[str, StoreDriver] = {
     driver.name: driver for driver in (*REDIS_DRIVERS, OriginalMemcachedDriver(), OriginalPostgresDriver())

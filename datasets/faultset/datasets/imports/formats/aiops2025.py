@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from faultset.core.errors import DataError
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS, utc_text
 from faultset.datasets.imports.archives import unpack

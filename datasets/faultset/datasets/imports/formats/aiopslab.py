@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.core.errors import DataError
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import list_names, unpack

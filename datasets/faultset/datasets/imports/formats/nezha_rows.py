@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from faultset.core.errors import DataError
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.datasets.imports.columns import (
     build_table,
     constant,

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.core.errors import DataError
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.labels import join_distinct
 from faultset.datasets.imports.columns import Ints, epoch_ns, read_parquet

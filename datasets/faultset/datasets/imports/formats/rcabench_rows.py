@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.datasets.format.schemas import TIME
 from faultset.datasets.imports.columns import (
     build_table,

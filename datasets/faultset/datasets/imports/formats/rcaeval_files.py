@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from faultset.core.errors import DataError
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.datasets.format.schemas import TIME
 from faultset.datasets.imports.columns import (
     build_table,

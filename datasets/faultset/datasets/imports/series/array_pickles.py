@@ -16,7 +16,7 @@ import numpy as np
 
 from faultset.core.errors import DataError
 from faultset.core.printable import first_line
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.regular_files import read_regular
 
 _LIMIT_BYTES = 2 << 30
 _MAX_INSTRUCTIONS = 1_000

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from faultset.core.documents import parse_object
 from faultset.core.errors import DataError
 from faultset.core.printable import quoted
-from faultset.core.reading.documents import parse_object
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.regular_files import read_regular
 from faultset.datasets.imports.archives import unpack
 from faultset.datasets.imports.contract import Case, ForeignRecording, ImportFormat
 from faultset.datasets.imports.series.labelled_series import AnomalyWindow, LabelledSeries

@@ -14,7 +14,7 @@ import numpy as np
 
 from faultset.core.errors import DataError
 from faultset.core.printable import quoted
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.regular_files import read_regular
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import unpack
 from faultset.datasets.imports.contract import Case, DataIssue, ForeignRecording, ImportFormat, report_issues

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.printable import first_line
-from faultset.core.reading.regular_files import explain_read_error, stat_regular_file
+from faultset.core.regular_files import explain_read_error, stat_regular_file
 
 HEAD_BYTES = 1 << 17
 LONGEST_LINE = 64 << 20

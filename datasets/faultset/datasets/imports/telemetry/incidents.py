@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
+from faultset.core.documents import STRICT, check_type, parse_yaml, read_yaml_text
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import quoted
-from faultset.core.reading.documents import STRICT, check_type
-from faultset.core.reading.yaml_documents import parse_yaml, read_yaml_text
 from faultset.core.times import SECOND_NS, duration_text, parse_duration, rfc3339
 from faultset.datasets.format.schemas import LONGEST_VIEW_NS, Name
 from faultset.datasets.imports.telemetry.times import parse_time

@@ -13,11 +13,9 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict
 
-from faultset.core.errors import UsageError
+from faultset.core.documents import STRICT, check_type, parse_yaml, read_yaml_text
+from faultset.core.errors import UsageError, unknown_name
 from faultset.core.printable import quoted
-from faultset.core.reading.documents import STRICT, check_type
-from faultset.core.reading.yaml_documents import parse_yaml, read_yaml_text
-from faultset.core.suggestions import unknown_name
 from faultset.datasets.format.schemas import Name
 from faultset.datasets.imports.telemetry.times import parse_time
 from faultset.datasets.metrics.roles import KINDS, ROLES

@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from faultset.core.files import parquet_path
-from faultset.core.json_text import canonical_json, replace_surrogates
+from faultset.core.files import canonical_json, parquet_path, replace_surrogates
 from faultset.datasets.format.schemas import NAME
 from faultset.datasets.imports.telemetry.redaction import Redactor
 from faultset.datasets.imports.telemetry.times import EARLIEST_NS, LATEST_NS

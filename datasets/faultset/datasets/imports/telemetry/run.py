@@ -12,12 +12,11 @@ from typing import Any
 
 import yaml
 
-from faultset.core.command_line.progress import Progress, StepCounter
-from faultset.core.errors import DataError, UsageError
+from faultset.core.errors import DataError, UsageError, suggest
 from faultset.core.files import replace_text, translate_write_errors
 from faultset.core.locks import lock_folder
+from faultset.core.output import Progress, StepCounter
 from faultset.core.printable import count_text, quoted, size_text
-from faultset.core.suggestions import suggest
 from faultset.core.times import duration_text
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.imports.importer import ImportResult, ImportSource, import_dataset

@@ -18,11 +18,11 @@ from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceS
 from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status, interpret_answer
 from faultset.agents.runs.record import AgentRun, RunTruth
 from faultset.agents.trajectory import LIMIT_BYTES, FinalMetrics, Trajectory, TrajectoryWriter, jsonable, plain_text
+from faultset.core.documents import parse_object, validation_sentence
 from faultset.core.errors import DataError
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.core.printable import printable
-from faultset.core.reading.documents import parse_object, validation_sentence
-from faultset.core.reading.regular_files import read_unpacked
+from faultset.core.regular_files import read_unpacked
 
 Grammar = Literal["old", "new"]
 NEW_GRAMMAR_S = datetime(2025, 9, 23, tzinfo=UTC).timestamp()

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from faultset.core.documents import STRICT, validation_sentence
 from faultset.core.printable import printable
-from faultset.core.reading.documents import STRICT, validation_sentence
 from faultset.datasets.format.labels import AlarmLocation
 from faultset.evaluators.results.rows import ResultRow, Status
 from faultset.evaluators.results.stored_answers import StoredAnswer

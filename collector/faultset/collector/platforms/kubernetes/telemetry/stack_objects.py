@@ -13,7 +13,7 @@ import yaml
 from faultset.collector.platforms.kubernetes.client import APPLY_PATCH, Api, build_path, label_selector
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
 from faultset.core.errors import PlatformError
-from faultset.core.polling import poll_until
+from faultset.core.processes import poll_until
 
 NAMESPACE = "faultset-telemetry"
 PART_LABEL = "faultset.dev/telemetry"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any
 
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.datasets.imports.telemetry.redaction import HIDDEN
 from faultset.datasets.imports.telemetry.rows import Origin, StagedRows
 from faultset.datasets.imports.telemetry.times import parse_time

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.datasets.imports.telemetry.identity import read_origin, split_labels
 from faultset.datasets.imports.telemetry.readers.context import ReadingContext
 from faultset.datasets.imports.telemetry.readers.otlp import canonical_json_or_text

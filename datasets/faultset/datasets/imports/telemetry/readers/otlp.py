@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.datasets.imports.telemetry.identity import read_origin, split_labels
 from faultset.datasets.imports.telemetry.readers.context import ReadingContext
 from faultset.datasets.imports.telemetry.rows import STAGED, Origin, StagedSeries, short_name

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.core.printable import quoted
 from faultset.datasets.imports.telemetry.identity import split_labels
 from faultset.datasets.imports.telemetry.readers.context import ReadingContext

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.core.printable import brief, printable
 from faultset.datasets.imports.telemetry.identity import read_origin
 from faultset.datasets.imports.telemetry.json_units import CONTAINERS

@@ -15,7 +15,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
-from faultset.core.json_text import canonical_json
+from faultset.core.files import canonical_json
 from faultset.core.printable import brief, first_line, printable
 from faultset.datasets.imports.columns import parse_numbers
 from faultset.datasets.imports.telemetry.content import Content, transcode

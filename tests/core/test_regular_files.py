@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from faultset.core import regular_files
 from faultset.core.errors import DataError
-from faultset.core.reading import regular_files
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.regular_files import read_regular
 
 
 def test_reading_reserves_what_the_file_has_not_what_it_may_have(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.core.errors import EXTRAS
+from faultset.core.errors import EXTRAS, suggest
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -164,3 +164,10 @@ assert view.wide(step_s=1).size and view.table("spans").num_rows and dataset.lab
 """
     assert {"aiohttp", "scipy", "kubernetes"} <= set(missing)
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_suggestions_name_what_is_close_or_all_when_few():
+    assert suggest("Hotle", ["hotel", "social"]) == 'did you mean "hotel"?'
+    assert suggest("zzz", ["hotel", "social"]) == "choose one of hotel, social"
+    assert suggest("zzz", []) == "there are none to choose from"
+    assert suggest("zzz", [f"name-{number:02}" for number in range(20)]).endswith("name-11 and 8 more")

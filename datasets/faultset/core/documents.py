@@ -1,12 +1,14 @@
-"""Read JSON from untrusted files, with size limits, type checks and one-line errors."""
+"""Read JSON and YAML from untrusted files, with limits, type checks and one-line errors."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import json
+import pickle
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +17,7 @@ from pydantic_core import from_json, to_json
 
 from faultset.core.errors import DataError, FaultsetError, UsageError
 from faultset.core.printable import printable, quoted
-from faultset.core.reading.regular_files import read_regular
+from faultset.core.regular_files import read_regular
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 """Value of `__pydantic_config__` in dataclasses that are read from files."""
@@ -136,3 +138,115 @@ def validation_sentence(problem: ValidationError) -> str:
     expectation = first["msg"].partition("\n")[0].removeprefix("Value error, ")
     expectation = expectation.replace("Input should", "must").replace("String should", "must")
     return f"{field} {printable(expectation[:200])}, got {quoted(first['input'])}"
+
+
+MAX_LEVELS = 64
+MAX_VALUES = 200_000
+_YAML_LIMIT_BYTES = 1 << 20
+
+
+def read_yaml_text(path: Path, kind: str) -> str:
+    """Read a file that a user names, possibly through a link; raise UsageError if it cannot be read.
+
+    Parameters
+    ----------
+    kind
+        Noun for the file in messages.
+    """
+    name = f"{kind} {path}"
+    try:
+        return read_regular(path.resolve(strict=True), limit_bytes=_YAML_LIMIT_BYTES, error=UsageError).decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{name} must be UTF-8 text; save it in that encoding") from None
+    except (OSError, RuntimeError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "its links form a loop"
+        raise UsageError(f"{name} cannot be read ({reason}); give another path") from None
+
+
+def parse_yaml(text: str, origin: str) -> Any:
+    """Parse YAML into plain values.
+
+    Parameters
+    ----------
+    origin
+        Name of the text in errors.
+
+    Raises
+    ------
+    UsageError
+        The text is not YAML, repeats a key, is nested too deeply, or has too many values once aliases are expanded.
+    """
+    import yaml
+
+    try:
+        return pickle.loads(_parse_yaml(text))
+    except (_Refused, yaml.YAMLError, ValueError, RecursionError, OverflowError) as problem:
+        reason = " ".join(str(problem).split())[:300]
+    if "nesting depth" in reason:  # libyaml has a different limit, which may be reached first
+        reason = f"it is nested deeper than {MAX_LEVELS} levels"
+    raise UsageError(f"{origin} is not YAML that faultset reads: {reason}; correct it")
+
+
+class _Refused(Exception):
+    """The text is valid YAML, but exceeds a limit or repeats a key."""
+
+
+@functools.lru_cache(maxsize=32)
+def _parse_yaml(text: str) -> bytes:
+    """Return the pickled value, so that each of the many readers of the same text gets a copy."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    _check_events(text, loader)
+    return pickle.dumps(yaml.load(text, Loader=loader))
+
+
+@dataclass
+class _OpenValue:
+    anchor: str | None
+    values_before: int
+    keys: set[str] | None
+    """Keys so far; None for a sequence."""
+    expects_key: bool = True
+
+
+def _check_events(text: str, loader: Any) -> None:
+    """Check limits and repeated keys on the stream of events, before a recursive constructor sees the text.
+
+    Constructors silently keep the last of two identical keys.
+    """
+    import yaml
+
+    sizes: dict[str | None, int] = {}
+    open_values: list[_OpenValue] = []
+    total = 0
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.CollectionEndEvent):
+            closed = open_values.pop()
+            if closed.anchor is not None:
+                sizes[closed.anchor] = total - closed.values_before
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        line = f"line {event.start_mark.line + 1}" if event.start_mark else "a line"
+        parent = open_values[-1] if open_values else None
+        if parent is not None and parent.keys is not None:
+            if parent.expects_key and isinstance(event, yaml.ScalarEvent) and event.value != "<<":
+                if event.value in parent.keys:
+                    raise _Refused(f'{line} repeats the key "{event.value[:60]}"')
+                parent.keys.add(event.value)
+            parent.expects_key = not parent.expects_key
+        if isinstance(event, yaml.AliasEvent):
+            if any(value.anchor == event.anchor for value in open_values):
+                raise _Refused(f"{line} repeats a value inside itself")
+            total += sizes.get(event.anchor, 1)
+        else:
+            if isinstance(event, yaml.CollectionStartEvent):
+                keys = set[str]() if isinstance(event, yaml.MappingStartEvent) else None
+                open_values.append(_OpenValue(event.anchor, total, keys))
+                if len(open_values) > MAX_LEVELS:
+                    raise _Refused(f"{line} is nested deeper than {MAX_LEVELS} levels")
+            elif event.anchor is not None:
+                sizes[event.anchor] = 1
+            total += 1
+        if total > MAX_VALUES:
+            raise _Refused(f"it has more than {MAX_VALUES:,} values")

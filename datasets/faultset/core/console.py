@@ -13,7 +13,6 @@ Exit codes: 0 success, 2 usage, 3 dataset, 4 platform, 130 interrupted. Results 
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -23,11 +22,10 @@ from typing import Any, TypeVar
 
 import click
 
-from faultset.core.command_line.output import escape_unencodable
-from faultset.core.errors import FaultsetError, PlatformError, UsageError, missing_extra
+from faultset.core.errors import FaultsetError, PlatformError, UsageError, missing_extra, suggest
 from faultset.core.files import is_special, translate_system_error
+from faultset.core.output import escape_unencodable, set_verbosity
 from faultset.core.plugins import Plugin, plugins
-from faultset.core.suggestions import suggest
 from faultset.core.times import parse_duration
 
 Completion = Callable[[click.Context, click.Parameter, str], list[str]]
@@ -50,38 +48,6 @@ def complete_names(group: str, *words: str) -> Completion:
         return [f"{before}{comma}{name}" for name in names if name.startswith(prefix)]
 
     return complete
-
-
-_LOGGER = logging.getLogger("faultset")
-
-
-def set_verbosity(*, verbose: int = 0, quiet: bool = False) -> None:
-    """Set which log messages of faultset are shown.
-
-    Parameters
-    ----------
-    verbose
-        0 shows warnings, 1 also the steps of a command, 2 everything.
-    quiet
-        Show errors only and no progress.
-    """
-    level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    _LOGGER.setLevel(level)
-    if logging.lastResort is not None:  # the handler that writes to stderr if logging is not configured
-        logging.lastResort.setLevel(level)
-
-
-def is_quiet() -> bool:
-    """Return whether progress is hidden."""
-    return not _LOGGER.isEnabledFor(logging.WARNING)
-
-
-def verbosity_options() -> list[click.Option]:
-    """Return the options `-v` and `-q` of every command; `read_verbosity` applies them."""
-    return [
-        click.Option(["-v", "--verbose"], count=True, show_default=False, help="Show each step; -vv shows more."),
-        click.Option(["-q", "--quiet"], is_flag=True, help="Show only errors, no progress and no warnings."),
-    ]
 
 
 def read_verbosity(context: click.Context) -> None:
@@ -119,32 +85,31 @@ def _run_with_exit_codes(run: Callable[[], T]) -> T:
     """Call `run`; print errors for users, system errors and interrupts on one line, and exit with a code."""
     try:
         return run()
-    except FaultsetError as error:
-        _show_error(error)
-        code = error.exit_code
-    except ModuleNotFoundError as error:
-        missing = missing_extra(error)
-        if missing is None:
-            raise
-        _show_error(missing)
-        code = missing.exit_code
-    except OSError as error:
-        system_error = translate_system_error(error)
-        if system_error is None:
-            raise
-        _show_error(system_error)
-        code = system_error.exit_code
-    except MemoryError:
-        out_of_memory = PlatformError(
-            "the memory of this machine or its limit (ulimit -v) is exhausted; end other programs, raise the limit, "
-            "or run less in parallel"
-        )
-        _show_error(out_of_memory)
-        code = out_of_memory.exit_code
     except (KeyboardInterrupt, click.Abort):
-        click.echo("Interrupted", err=True)
-        code = INTERRUPTED
+        message, code = "Interrupted", INTERRUPTED
+    except (FaultsetError, ModuleNotFoundError, OSError, MemoryError) as problem:
+        error = _explain_error(problem)
+        if error is None:
+            raise
+        message, code = f"Error: {error}", error.exit_code
+    # If stderr cannot be written either, only the exit code reports the error.
+    with contextlib.suppress(OSError):
+        click.echo(message, err=True)
     raise click.exceptions.Exit(code)
+
+
+def _explain_error(problem: Exception) -> FaultsetError | None:
+    """Return the error to show to the user; None for a bug."""
+    if isinstance(problem, FaultsetError):
+        return problem
+    if isinstance(problem, ModuleNotFoundError):
+        return missing_extra(problem)
+    if isinstance(problem, OSError):
+        return translate_system_error(problem)
+    return PlatformError(
+        "the memory of this machine or its limit (ulimit -v) is exhausted; end other programs, raise the limit, "
+        "or run less in parallel"
+    )
 
 
 def _refuse_other_encodings(values: Iterable[Any]) -> None:
@@ -158,12 +123,6 @@ def _refuse_other_encodings(values: Iterable[Any]) -> None:
             raise UsageError(f'"{text}" must be UTF-8 text; rename the file or folder and use its new name') from None
         if isinstance(value, tuple):
             _refuse_other_encodings(value)
-
-
-def _show_error(error: FaultsetError) -> None:
-    # If stderr cannot be written either, only the exit code reports the error.
-    with contextlib.suppress(OSError):
-        click.echo(f"Error: {error}", err=True)
 
 
 class FaultsetCommand(click.Command):
@@ -187,7 +146,10 @@ class FaultsetCommand(click.Command):
     ) -> None:
         super().__init__(*args, context_settings=_CONTEXT | (context_settings or {}), **options)
         self._groups, self._more = groups or {}, more or {}
-        self.params += verbosity_options()
+        self.params += [
+            click.Option(["-v", "--verbose"], count=True, show_default=False, help="Show each step; -vv shows more."),
+            click.Option(["-q", "--quiet"], is_flag=True, help="Show only errors, no progress and no warnings."),
+        ]
         if self._more:
             self.params.append(
                 click.Option(
@@ -352,6 +314,10 @@ def join_names(context: click.Context, parameter: click.Parameter, values: tuple
 def list_option(flag: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator for an option whose value is a tuple of names."""
     return click.option(flag, **{"multiple": True, "metavar": "NAMES", "callback": join_names, **options})
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+"""The option `--json`; its parameter is called `as_json`."""
 
 
 class Duration(click.ParamType):

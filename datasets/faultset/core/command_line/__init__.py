@@ -1,1 +1,0 @@
-"""The command line: commands and their help, option types, completion, progress and output."""

@@ -1,1 +1,0 @@
-"""Read files from untrusted sources: regular files only, with limits on size and nesting."""
