@@ -37,8 +37,7 @@ from faultset.baselines.api.contract import Detection, TrainingFreeBaseline
 from faultset.baselines.api.registry import BaselineSpec, get_baseline, list_baselines
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.format.file_records import compute_sha256
-from faultset.datasets.format.version_files import FileRecord
+from faultset.datasets.format.version_files import FileRecord, compute_sha256
 from faultset.datasets.format.versions import create_version, read_version, write_version_file
 from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource

@@ -21,7 +21,6 @@ PACKAGES = (
     "faultset.collector",
     "faultset.collector.testing",
     "faultset.datasets",
-    "faultset.datasets.testing",
     "faultset.datasets.training",
     "faultset.evaluators",
 )

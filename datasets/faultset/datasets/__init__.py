@@ -13,7 +13,7 @@ from faultset.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
-    from faultset.datasets.checks.findings import Finding
+    from faultset.datasets.checks import Finding
     from faultset.datasets.checks.verification import verify
     from faultset.datasets.dataset import Dataset, Episode, open_dataset
     from faultset.datasets.exports.exporter import ExportOptions, ExportPlan, ExportResult, export_dataset
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from faultset.datasets.format.episodes import EpisodeWriter
     from faultset.datasets.format.incidents import Incident
     from faultset.datasets.format.labels import Label, RootCause
-    from faultset.datasets.format.recordings import RecordingWriter
-    from faultset.datasets.format.stretches import Stretch
+    from faultset.datasets.format.recordings import RecordingWriter, Stretch
     from faultset.datasets.format.version_files import FileRecord, RecordingSplit, Split, VersionFile
     from faultset.datasets.format.versions import compare_versions, create_version, list_versions
     from faultset.datasets.imports.examination import Examination, examine

@@ -27,13 +27,12 @@ from faultset.core.files import translate_write_errors, write_text
 from faultset.core.locks import new_folder
 from faultset.core.output import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, Episode, open_dataset
-from faultset.datasets.format.episodes import EpisodeWriter, run_digest
+from faultset.datasets.format.episodes import JOURNAL_FILE, EpisodeWriter, run_digest
 from faultset.datasets.format.incidents import chunk_truth
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.recordings import RecordingWriter
 from faultset.datasets.format.schemas import time_column
 from faultset.datasets.format.storage import translate_disk_full
-from faultset.datasets.format.table_folders import JOURNAL_FILE
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.recordings.recording import Recording
 

@@ -14,7 +14,7 @@ from faultset.core.locks import new_folder
 from faultset.core.output import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.cards import write_card
-from faultset.datasets.format.recording_summaries import summarize_recording
+from faultset.datasets.format.incidents import summarize_recording
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.recordings.recording import Recording

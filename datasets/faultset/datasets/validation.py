@@ -19,14 +19,11 @@ from faultset.core.printable import quoted
 from faultset.core.regular_files import FileStamp
 from faultset.datasets.cache import CheckedFile, read_checked_files, store_checked_files
 from faultset.datasets.format.context import CONTEXT_FILE, EpisodeContext, read_context
-from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.file_records import compute_sha256
+from faultset.datasets.format.episodes import EPISODES, JOURNAL_FILE, table_file
 from faultset.datasets.format.labels import Label, evidence_table, read_journal, read_label
-from faultset.datasets.format.row_order import order_of
 from faultset.datasets.format.schemas import TRUTH_TABLES, time_column
-from faultset.datasets.format.storage import open_table, translate_damage
-from faultset.datasets.format.table_folders import JOURNAL_FILE, table_file
-from faultset.datasets.format.version_files import FileRecord
+from faultset.datasets.format.storage import open_table, order_of, translate_damage
+from faultset.datasets.format.version_files import FileRecord, compute_sha256
 from faultset.datasets.metrics.roles import catalogue_with
 
 _INSTANTS = ("inject_start", "inject_done", "recover_start", "recover_done")

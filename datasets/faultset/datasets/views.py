@@ -13,8 +13,8 @@ import pyarrow as pa
 from faultset.core.regular_files import FileStamp
 from faultset.core.times import step_seconds
 from faultset.datasets.format.context import EpisodeContext, read_context
+from faultset.datasets.format.episodes import TELEMETRY, table_file
 from faultset.datasets.format.labels import AlarmLocation
-from faultset.datasets.format.table_folders import TELEMETRY, table_file
 from faultset.datasets.metrics.roles import Catalogue, catalogue_with, parse_roles
 from faultset.datasets.table_reading import Filters, read_columns, read_pieces, read_samples, schema_of
 
@@ -26,7 +26,7 @@ class EpisodeView:
     """The context and telemetry of one episode.
 
     A view opens only `context.json`, the files under `telemetry/` and frames computed from them
-    (`faultset.datasets.metrics.frame_cache`). It holds no data: its pickle has a few hundred bytes, and it reads on
+    (`faultset.datasets.cache`). It holds no data: its pickle has a few hundred bytes, and it reads on
     demand.
 
     Parameters
@@ -233,7 +233,7 @@ class EpisodeView:
         DataError
             The file of metrics is missing or damaged.
         """
-        from faultset.datasets.metrics.frame_cache import cached_frame, frame_facts
+        from faultset.datasets.cache import cached_frame, frame_facts
 
         chosen = None if roles is None else parse_roles(roles)
         seconds = step_seconds(step_s)

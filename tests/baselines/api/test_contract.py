@@ -14,7 +14,7 @@ from faultset.baselines.networks import EXTRA
 from faultset.baselines.testing import CHECKS, BaselineTrial
 from faultset.baselines.testing.episodes import example_episodes, with_column
 from faultset.core.errors import is_installed
-from faultset.datasets.format.row_order import order_of
+from faultset.datasets.format.storage import order_of
 from faultset.datasets.views import EpisodeView
 
 SPECS = list_baselines()

@@ -16,7 +16,7 @@ from faultset.collector.cli.campaigns import read_config
 from faultset.collector.cli.collect import collect
 from faultset.collector.plans.plan import Plan
 from faultset.core.errors import FaultsetError
-from faultset.datasets.testing.mutations import mutate, mutation_seeds
+from faultset.datasets.testing import mutate, mutation_seeds
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
 CONFIG = b"faults: [target-port, pod-kill]\napps: hotel\nseed: 7\nprofile: quick\nhealthy: 50s\nnormal: 2\nrate: 20.5\n"

@@ -28,7 +28,7 @@ from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.format.file_records import hashes_below
+from faultset.datasets.format.version_files import hashes_below
 from faultset.datasets.remote.file_systems import list_remote_versions, local_folder, read_remote_version
 from faultset.datasets.remote.writing import ARRIVING, FinishedEpisodes, RemoteFolder
 from tests.collector.fake_episodes import FakeEpisodes, FakeExecutor

@@ -33,7 +33,7 @@ from faultset.collector.sources.sampling import SampledSource
 from faultset.collector.verdicts.latent import rolled_out_services
 from faultset.core.errors import PlatformError
 from faultset.datasets.checks.verification import verify
-from faultset.datasets.format import table_folders
+from faultset.datasets.format import episodes
 from faultset.datasets.format.labels import read_evidence, read_journal, read_label
 from faultset.datasets.format.schemas import AddedColumn
 from faultset.datasets.format.versions import create_version
@@ -391,7 +391,7 @@ def test_a_full_disk_is_no_reason_to_run_an_episode_again_even_on_a_busy_machine
     def raise_disk_full(path: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(table_folders, "write_text", raise_disk_full)
+    monkeypatch.setattr(episodes, "write_text", raise_disk_full)
     monkeypatch.setattr(CpuPressure, "is_busy", lambda self, window_s=10.0: True)
     outcome = runner(tmp_path).run()
     assert outcome.failure.startswith(f"no space left on the disk of {tmp_path / 'data' / 'episodes'}")

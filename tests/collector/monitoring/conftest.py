@@ -11,9 +11,8 @@ from faultset.collector.monitoring.queries import Selection
 from faultset.collector.monitoring.spool import Spool
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, Parameters
 from faultset.core.errors import PlatformError
-from faultset.datasets.serve.clock import ServedClock
 from faultset.datasets.serve.http_server import EpisodeApis
-from faultset.datasets.serve.telemetry import ServedTelemetry
+from faultset.datasets.serve.telemetry import ServedClock, ServedTelemetry
 from faultset.datasets.views import EpisodeView
 from tests.collector.platforms.kubernetes.conftest import serve as serve
 

@@ -168,16 +168,16 @@ def test_a_clock_that_jumps_ends_the_segment_with_intact_data(tmp_path: Path) ->
 
 
 def test_a_full_disk_ends_the_recording_with_intact_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from faultset.datasets.format import table_folders
+    from faultset.datasets.format import episodes
 
-    write = table_folders.write_parquet
+    write = episodes.write_parquet
 
     def fill_up(path: Path, *arguments: Any, **options: Any) -> None:
         if "0003" in str(path):
             raise OSError(errno.ENOSPC, "No space left on device")
         write(path, *arguments, **options)
 
-    monkeypatch.setattr(table_folders, "write_parquet", fill_up)
+    monkeypatch.setattr(episodes, "write_parquet", fill_up)
     outcome, platform = record(tmp_path)
     assert outcome.failure.startswith("no space left on the disk of")
     assert not outcome.retriable

@@ -17,7 +17,7 @@ from faultset.collector.verdicts.later_verdicts import judge_again
 from faultset.core.console import root as faultset
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.format.recording_cards import read_false_alarms
+from faultset.datasets.format.cards import read_false_alarms
 from faultset.datasets.format.recordings import RecordingWriter
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.recordings.recording import Recording

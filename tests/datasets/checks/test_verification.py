@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faultset.datasets.checks.findings import Finding
+from faultset.datasets.checks import Finding
 from faultset.datasets.checks.verification import chance_findings, circumstances, predictability, verify
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.versions import create_version

@@ -15,9 +15,8 @@ from click.testing import CliRunner
 
 from faultset.core.times import utc_text
 from faultset.datasets.cli.serving import find_views, serve
-from faultset.datasets.serve.clock import ServedClock
 from faultset.datasets.serve.prometheus_api import PrometheusApi
-from faultset.datasets.serve.telemetry import ServedTelemetry
+from faultset.datasets.serve.telemetry import ServedClock, ServedTelemetry
 from tests.datasets.recorded_samples import SECOND, at
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"

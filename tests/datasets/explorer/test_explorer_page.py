@@ -21,9 +21,8 @@ from faultset.core.console import root as faultset
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.explorer import page
-from faultset.datasets.explorer.answers import read_answers
-from faultset.datasets.explorer.page import page_text, write_incident_page, write_page
-from faultset.datasets.explorer.server import explorer_app
+from faultset.datasets.explorer.content import read_answers
+from faultset.datasets.explorer.page import explorer_app, page_text, write_incident_page, write_page
 from faultset.datasets.format.versions import create_version
 
 HOSTILE = (

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from faultset.datasets.dataset import open_dataset
-from faultset.datasets.explorer import recordings as explored
-from faultset.datasets.explorer.content import content_json
+from faultset.datasets.explorer import content as content_module
+from faultset.datasets.explorer.content import content_json, recording_content
 from faultset.datasets.explorer.page import write_page
-from faultset.datasets.explorer.recordings import recording_content
 from faultset.datasets.format.recordings import RecordingWriter
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.recordings import Recording
@@ -44,7 +43,7 @@ def test_alarms_of_a_method_are_one_lane(recording: Recording[Any]) -> None:
 
 
 def test_calls_are_counted_over_the_ends_of_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explored, "MAX_STEPS", 40)
+    monkeypatch.setattr(content_module, "MAX_RECORDING_STEPS", 40)
     writer = RecordingWriter(tmp_path, context())
     for number in (0, 1):
         calls = spans([(number * 600 + second, 0.5 + second / 100) for second in (1, 2, 40)]).to_pandas()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.base_rates import build_base_rate_table, measure_base_rates
+from faultset.datasets.format.cards import build_base_rate_table, measure_base_rates
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.recordings import RecordingWriter
 from faultset.datasets.format.versions import create_version

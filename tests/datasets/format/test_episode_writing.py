@@ -86,7 +86,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(step, monkeypatch, write
     if step == "write_table":
         monkeypatch.setattr(pq.ParquetWriter, "write_table", raise_disk_full)
     elif step == "write_text":
-        monkeypatch.setattr("faultset.datasets.format.table_folders.write_text", raise_disk_full)
+        monkeypatch.setattr("faultset.datasets.format.episodes.write_text", raise_disk_full)
     else:
         monkeypatch.setattr(os, "fsync", raise_disk_full)
     with pytest.raises(DataError, match=r"no space left on the disk of .*; free some") as caught:

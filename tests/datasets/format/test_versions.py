@@ -9,9 +9,8 @@ import pytest
 from faultset.core.errors import DataError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.episodes import EpisodeWriter
-from faultset.datasets.format.file_records import compute_sha256
 from faultset.datasets.format.schemas import SCHEMA_VERSION
-from faultset.datasets.format.version_files import VersionFile
+from faultset.datasets.format.version_files import VersionFile, compute_sha256
 from faultset.datasets.format.versions import (
     compare_versions,
     create_version,

@@ -16,7 +16,7 @@ from faultset.datasets.cache import read_checked_files
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.version_files import VersionFile
-from faultset.datasets.testing.mutations import mutate, mutation_seeds
+from faultset.datasets.testing import mutate, mutation_seeds
 from faultset.datasets.validation import check_content, episode_files
 
 LONGEST_S = 20.0

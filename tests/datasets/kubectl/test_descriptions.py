@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from faultset.datasets.kubectl.descriptions import description
+from faultset.datasets.kubectl.documents import description
 from faultset.datasets.kubectl.printing import event_lines
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from faultset.core.errors import DataError, DiskFullError
 from faultset.datasets.dataset import open_dataset
-from faultset.datasets.format.recording_summaries import RecordingSummary, make_recording_splits
+from faultset.datasets.format.incidents import RecordingSummary, make_recording_splits
 from faultset.datasets.format.recordings import CHUNK_FILE, Chunk, RecordingWriter, complete_recordings, read_chunks
 from faultset.datasets.format.versions import compare_versions, create_version, read_version
 from tests.datasets.recorded_samples import CHUNK_S, at, context, incident, samples, write_chunks
@@ -41,7 +41,7 @@ def test_a_full_disk_leaves_the_chunks_before(tmp_path: Path, monkeypatch: pytes
     writer = RecordingWriter(tmp_path, context())
     write_chunks(writer, (0,), {})
     with monkeypatch.context() as patch:
-        patch.setattr("faultset.datasets.format.table_folders.write_parquet", refuse)
+        patch.setattr("faultset.datasets.format.episodes.write_parquet", refuse)
         with pytest.raises(DiskFullError, match="no space left"):
             write_chunks(writer, (1,), {})
     assert [path.name for path in (writer.folder / "chunks").iterdir()] == ["0001"]

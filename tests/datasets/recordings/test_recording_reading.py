@@ -10,7 +10,7 @@ import pytest
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.format.stretches import Stretch
+from faultset.datasets.format.recordings import Stretch
 from faultset.datasets.recordings.cuts import CutLengths, cut_view, plan_fault_cuts
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.recordings.view import RecordingView

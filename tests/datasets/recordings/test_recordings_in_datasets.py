@@ -26,8 +26,8 @@ from faultset.datasets.derivation import (
     write_dataset_card,
 )
 from faultset.datasets.examples import write_example_dataset
-from faultset.datasets.format.file_records import hashes_below
 from faultset.datasets.format.recordings import RecordingWriter
+from faultset.datasets.format.version_files import hashes_below
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.recordings import validation
 from faultset.datasets.remote.publishing import publish_dataset

@@ -14,7 +14,7 @@ import fsspec
 import pytest
 
 from faultset.core.errors import DataError, PlatformError, UsageError
-from faultset.datasets.format.file_records import hashes_below
+from faultset.datasets.format.version_files import hashes_below
 from faultset.datasets.remote.writing import ARRIVING, FINISHED, FinishedEpisodes, RemoteFolder
 from tests.s3_server import s3_bucket
 

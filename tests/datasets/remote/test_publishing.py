@@ -20,7 +20,7 @@ from faultset.core.console import root as faultset
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.derivation import EpisodeFilter, filter_dataset
-from faultset.datasets.format.file_records import hashes_below
+from faultset.datasets.format.version_files import hashes_below
 from faultset.datasets.remote.file_systems import is_url, list_remote_versions, local_folder, local_path
 from faultset.datasets.remote.publishing import publish_dataset
 from faultset.datasets.remote.writing import RemoteFolder

@@ -12,9 +12,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from faultset.datasets.serve.clock import ServedClock
-from faultset.datasets.serve.http_server import serve
-from faultset.datasets.serve.telemetry import ServedTelemetry
+from faultset.datasets.cli.serving import run_server
+from faultset.datasets.serve.http_server import serving_app
+from faultset.datasets.serve.telemetry import ServedClock, ServedTelemetry
 from faultset.datasets.views import EpisodeView
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample" / "episodes" / "01084746c57a"
@@ -67,7 +67,7 @@ def _serve(open_episode: Any, *, is_single: bool) -> Iterator[str]:
         addresses.append(address)
         started.set()
 
-    task = loop.create_task(serve(open_episode, is_single=is_single, started=start))
+    task = loop.create_task(run_server(serving_app(open_episode, is_single=is_single), None, start))
 
     def run() -> None:
         with pytest.raises(asyncio.CancelledError):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from faultset.datasets.serve.promql.answers import answer_instant, answer_range
+from faultset.datasets.serve.promql.evaluation import answer_instant, answer_range
 from faultset.datasets.serve.promql.series import QueryError, SeriesSet, build_series
 
 RECORDED = json.loads(Path(__file__).with_name("prometheus_answers.json").read_text())

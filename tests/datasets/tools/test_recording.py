@@ -9,7 +9,7 @@ import pytest
 
 from faultset.core.errors import UsageError
 from faultset.datasets import Dataset, EpisodeView, open_dataset
-from faultset.datasets.kubectl.answers import ToolAnswer, answer_ok
+from faultset.datasets.kubectl.printing import ToolAnswer, answer_ok
 from faultset.datasets.tools import toolset
 from faultset.datasets.tools.recording import ViewClock, shared_tables
 from faultset.datasets.tools.toolset import EpisodeTools

@@ -8,7 +8,7 @@ import pytest
 from faultset.core.errors import UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.recordings import Recording, Stretch, WindowView, cut_view, window_views
-from faultset.datasets.training import FeatureColumns, RecordingWindows, recording_windows
+from faultset.datasets.training import FeatureColumns, RecordingWindows, windows
 from tests.datasets.recorded_samples import SECOND, at
 
 
@@ -60,7 +60,7 @@ def test_blocks_give_the_windows_of_one_block(
     recording: Recording[Any], columns: FeatureColumns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = RecordingWindows([recording], columns, length=8, stride=3).arrays()
-    monkeypatch.setattr(recording_windows, "BLOCK_S", 200.0)
+    monkeypatch.setattr(windows, "BLOCK_S", 200.0)
     blocks = RecordingWindows([recording], columns, length=8, stride=3).arrays()
     for first, second in zip(whole, blocks, strict=True):
         assert np.allclose(first, second)

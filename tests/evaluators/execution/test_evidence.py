@@ -13,7 +13,7 @@ from faultset.baselines.api.contract import Diagnosis, Ranking, Task, TrainingFr
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import UsageError
 from faultset.datasets.dataset import open_dataset
-from faultset.datasets.view_ends import select_available_rows
+from faultset.datasets.recordings.window_view import select_available_rows
 from faultset.evaluators import evaluate
 from faultset.evaluators.execution.batches import list_expected_answers
 from faultset.evaluators.execution.settings import EvaluationSettings

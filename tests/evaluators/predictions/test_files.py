@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from faultset.core.errors import DataError, FaultsetError, UsageError
-from faultset.datasets.testing.mutations import mutate, mutation_seeds
+from faultset.datasets.testing import mutate, mutation_seeds
 from faultset.evaluators.predictions import files
 from faultset.evaluators.predictions.files import (
     ALARMS,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from faultset.core.errors import DataError
-from faultset.datasets.format.stretches import Stretch
+from faultset.datasets.format.recordings import Stretch
 from faultset.evaluators.recordings.cut_episodes import choose_lengths, cut_recordings
 from faultset.evaluators.recordings.detection_plan import DetectionPlan
 from faultset.evaluators.recordings.detection_windows import plan_detection_windows, plan_training_windows

@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from faultset.datasets.recorded_tables import read_frame, read_table, read_wide
+from faultset.datasets.table_reading import read_frame, read_table, read_wide
 
 __all__ = ["parse_state", "read_frame", "read_table", "read_wide"]
 

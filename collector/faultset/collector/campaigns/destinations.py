@@ -20,11 +20,9 @@ from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.format.cards import CARD
 from faultset.datasets.format.context import CONTEXT_FILE, read_context
-from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.file_records import compute_sha256
+from faultset.datasets.format.episodes import EPISODES, TELEMETRY, table_file
 from faultset.datasets.format.labels import read_label
-from faultset.datasets.format.table_folders import TELEMETRY, table_file
-from faultset.datasets.format.version_files import VERSIONS, FileRecord
+from faultset.datasets.format.version_files import VERSIONS, FileRecord, compute_sha256
 from faultset.datasets.format.versions import EpisodeSummary, complete_episodes, list_versions, read_version
 from faultset.datasets.remote.file_systems import fetch, fetch_present, is_url
 from faultset.datasets.remote.writing import ARRIVING, FINISHED, FinishedEpisode, FinishedEpisodes, RemoteFolder

@@ -27,9 +27,8 @@ from faultset.core.files import flush, write_text
 from faultset.core.locks import LOCK, ProcessIdentity
 from faultset.core.regular_files import read_regular
 from faultset.datasets.format.context import CONTEXT_FILE
-from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, TELEMETRY, TRUTH
 from faultset.datasets.format.recordings import RECORDINGS
-from faultset.datasets.format.table_folders import INCOMPLETE, TELEMETRY, TRUTH
 from faultset.datasets.format.versions import VERSIONS
 
 WORKERS = ".workers"

@@ -49,7 +49,7 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
     from faultset.collector.verdicts.later_verdicts import judge_again
     from faultset.core.output import report_progress
     from faultset.core.regular_files import read_regular
-    from faultset.datasets.format.recording_cards import read_false_alarms
+    from faultset.datasets.format.cards import read_false_alarms
 
     calibrations = None
     if file is not None:
@@ -83,7 +83,7 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
 def _count_verdicts(dataset: Dataset) -> dict[str, Any]:
     """Count the episodes and incidents of a judged dataset, with new and with unknown verdicts."""
     from faultset.collector.verdicts.later_verdicts import UNKNOWN
-    from faultset.datasets.format.recording_cards import JUDGED_FROM
+    from faultset.datasets.format.cards import JUDGED_FROM
 
     source = dataset.provenance[JUDGED_FROM]
     incidents = [incident for recording in dataset.recordings() for incident in recording.truth.incidents]

@@ -11,7 +11,7 @@ import click
 
 from faultset.core.console import command, list_option
 from faultset.core.errors import UsageError
-from faultset.datasets.cli.telemetry import import_files, next_commands, show_cost
+from faultset.datasets.cli.exchange import import_files, next_commands, show_cost
 
 
 @command(

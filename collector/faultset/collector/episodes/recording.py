@@ -30,10 +30,9 @@ from faultset.collector.verdicts.verdict import Judgement, judge_episode
 from faultset.core.printable import count_text
 from faultset.core.times import step_seconds
 from faultset.datasets.format.context import EpisodeContext
-from faultset.datasets.format.episodes import EPISODES, WRITTEN, EpisodeWriter, run_digest
+from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, WRITTEN, EpisodeWriter, run_digest
 from faultset.datasets.format.labels import join_distinct
 from faultset.datasets.format.schemas import TABLES, time_column, without_episode
-from faultset.datasets.format.table_folders import INCOMPLETE
 from faultset.datasets.metrics.roles import parse_roles
 from faultset.datasets.views import EpisodeView
 

@@ -16,7 +16,6 @@ from faultset.collector.mitigation.messages import MAX_OUTPUT_CHARACTERS, Comman
 from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.collector.runtime.stores.driver import AdminAction
 from faultset.core.errors import PlatformError, UsageError
-from faultset.datasets.kubectl.answers import NegativeAnswer, ToolAnswer, answer_invalid, answer_ok, answer_refused
 from faultset.datasets.kubectl.commands import (
     CommandError,
     KubectlCommand,
@@ -29,6 +28,7 @@ from faultset.datasets.kubectl.commands import (
     whole_number,
 )
 from faultset.datasets.kubectl.kinds import full_name, references
+from faultset.datasets.kubectl.printing import NegativeAnswer, ToolAnswer, answer_invalid, answer_ok, answer_refused
 from faultset.datasets.kubectl.reader import READ_FLAGS, READ_VERBS, answer, logged_pods, read_command
 
 LONGEST_WAIT_S = 300.0

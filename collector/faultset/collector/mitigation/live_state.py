@@ -17,7 +17,6 @@ from faultset.collector.platforms.journal import merge_patch
 from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.core.errors import suggest
 from faultset.core.times import SECOND_NS
-from faultset.datasets.kubectl.answers import NegativeAnswer, answer_absent
 from faultset.datasets.kubectl.cluster_state import PodLogLine, Runs, Usage
 from faultset.datasets.kubectl.commands import CommandError
 from faultset.datasets.kubectl.kinds import (
@@ -29,7 +28,7 @@ from faultset.datasets.kubectl.kinds import (
     workload_of_pod,
 )
 from faultset.datasets.kubectl.object_tables import Cells
-from faultset.datasets.kubectl.printing import Event, last_occurrences
+from faultset.datasets.kubectl.printing import Event, NegativeAnswer, answer_absent, last_occurrences
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object, parse_rfc3339_ns
 
 WORKLOADS = ("Deployment", "StatefulSet")

@@ -19,7 +19,7 @@ from faultset.collector.mitigation.commands import Kubectl
 from faultset.collector.mitigation.messages import CommandResult, MitigatorOrder
 from faultset.core.errors import PlatformError, in_one_sentence
 from faultset.core.plugins import load_plugin, require_class
-from faultset.datasets.kubectl.answers import ToolAnswer, answer_ok
+from faultset.datasets.kubectl.printing import ToolAnswer, answer_ok
 from faultset.datasets.kubectl.reader import answer_line
 from faultset.datasets.tools.recording import ViewClock, VisibleTables
 from faultset.datasets.tools.toolset import EpisodeTools

@@ -24,8 +24,8 @@ from faultset.core.files import read_json_lines
 from faultset.core.printable import count_text
 from faultset.core.regular_files import read_regular
 from faultset.core.times import duration_text
+from faultset.datasets.format.episodes import JOURNAL_FILE
 from faultset.datasets.format.labels import join_distinct
-from faultset.datasets.format.table_folders import JOURNAL_FILE
 
 OWN_INJECTOR = "agent"
 """Default injector on a cluster; plans store it as None."""

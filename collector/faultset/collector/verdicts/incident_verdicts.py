@@ -38,8 +38,8 @@ from faultset.collector.verdicts.verdict import drop_added_metrics, latent_evide
 from faultset.core.files import canonical_json
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
+from faultset.datasets.format.cards import FalseAlarms
 from faultset.datasets.format.incidents import Incident
-from faultset.datasets.format.recording_cards import FalseAlarms
 from faultset.datasets.metrics.frames import wide_frame
 from faultset.datasets.metrics.roles import Catalogue, MetricRole
 from faultset.datasets.recordings.recording import Recording

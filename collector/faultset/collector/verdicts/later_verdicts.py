@@ -27,9 +27,9 @@ from faultset.core.output import Progress, StepCounter
 from faultset.datasets.compaction import copy_episode
 from faultset.datasets.dataset import Dataset, Episode, open_dataset
 from faultset.datasets.derivation import copy_unit
+from faultset.datasets.format.cards import FALSE_ALARMS, JUDGED_FROM
 from faultset.datasets.format.incidents import chunk_truth, replace_truth
 from faultset.datasets.format.labels import Label, read_journal
-from faultset.datasets.format.recording_cards import FALSE_ALARMS, JUDGED_FROM
 from faultset.datasets.format.recordings import RECORDINGS
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.versions import create_version

@@ -27,12 +27,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from faultset.datasets.checks.findings import Finding, Severity
+from faultset.datasets.checks import Finding, Severity
 from faultset.datasets.format.context import CONTEXT_FILE, IMPORTED
-from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.episodes import EPISODES, table_file
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.table_folders import table_file
 from faultset.datasets.views import EpisodeView
 
 pc: Any = pyarrow.compute

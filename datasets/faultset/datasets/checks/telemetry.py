@@ -15,7 +15,7 @@ import pyarrow.compute
 
 from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS
-from faultset.datasets.checks.findings import Finding
+from faultset.datasets.checks import Finding
 from faultset.datasets.format.episodes import WRITTEN, run_digest
 from faultset.datasets.format.labels import Label
 from faultset.datasets.format.schemas import time_column

@@ -16,23 +16,21 @@ from faultset.core.output import Progress, StepCounter
 from faultset.core.printable import count_text
 from faultset.core.regular_files import FileStamp
 from faultset.core.times import SECOND_NS
-from faultset.datasets.checks.findings import Finding
+from faultset.datasets.checks import Finding
 from faultset.datasets.checks.leaks import leak_findings
 from faultset.datasets.checks.telemetry import journal_messages, reference_findings, telemetry_findings
 from faultset.datasets.dataset import Dataset, Episode
 from faultset.datasets.format.context import IMPORTED, read_context
-from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.file_records import file_names
+from faultset.datasets.format.episodes import EPISODES, JOURNAL_FILE, table_file
 from faultset.datasets.format.incidents import read_chunk_journals
 from faultset.datasets.format.recordings import CHUNKS, RECORDINGS, listed_chunks
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, time_column
 from faultset.datasets.format.storage import TableSchemaError
-from faultset.datasets.format.table_folders import JOURNAL_FILE, table_file
-from faultset.datasets.format.version_files import FileRecord
+from faultset.datasets.format.version_files import FileRecord, file_names
 from faultset.datasets.format.versions import read_version
-from faultset.datasets.recordings.chunk_view import ChunkView, incidents_in, label_of_chunk
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.recordings.validation import expected_files, recording_problems
+from faultset.datasets.recordings.window_view import ChunkView, incidents_in, label_of_chunk
 from faultset.datasets.validation import content_problems, episode_files, record_problem, rows_problem
 from faultset.datasets.views import EpisodeView
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +12,35 @@ import click
 from faultset.core.console import command, json_option
 from faultset.core.errors import UsageError
 from faultset.core.output import show_json
-from faultset.datasets.cli.versions import dataset_argument, version_option
+from faultset.datasets.cli.versions import dataset_argument, port_option, version_option
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from faultset.datasets.views import EpisodeView
 
 MAX_SERVED_S = 6 * 3600
 """Maximum length of a part of a recording; it is held in memory, about 0.8 GB per hour of the application hotel."""
+
+
+async def run_server(app: web.Application, port: int | None, show_address: Callable[[str], None]) -> None:
+    """Serve an application on the loopback interface until the task is cancelled."""
+    from aiohttp import web
+
+    host = "127.0.0.1"
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port or 0).start()
+        except OSError as error:
+            raise UsageError(
+                f"the server cannot listen on port {port} of {host} ({error.strerror}); choose another --port"
+            ) from error
+        show_address(f"http://{host}:{runner.addresses[0][1]}")
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
 
 
 @command("serve", short_help="Serve episodes through the APIs of Prometheus, Jaeger and Loki.")
@@ -36,18 +59,19 @@ MAX_SERVED_S = 6 * 3600
     show_default="its end",
 )
 @click.option("--live", is_flag=True, help="Let time advance from --now, and shift time stamps to the present.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on.", show_default="a free one")
+@port_option
 @version_option
 @json_option
 def serve(
     dataset: Path,
     episode_id: str | None,
+    start: str | None,
+    end: str | None,
     now_s: float | None,
     live: bool,
     port: int | None,
     version: str | None,
     as_json: bool,
-    **part: str | None,
 ) -> None:
     """Serve the telemetry of episodes and recordings on this machine, as monitoring systems would, until Ctrl-C.
 
@@ -59,19 +83,18 @@ def serve(
     Example:
       faultset dataset serve datasets/sample --episode a5edb68659bc --port 9090
     """
-    import asyncio
     import time
 
     import promql_parser  # noqa: F401  reports a missing extra in one sentence
 
     from faultset.datasets.dataset import is_episode
     from faultset.datasets.kubectl.printing import stamp
-    from faultset.datasets.serve.clock import ServedClock
-    from faultset.datasets.serve.http_server import serve as run
+    from faultset.datasets.serve.http_server import serving_app
+    from faultset.datasets.serve.telemetry import ServedClock
 
     live_since_ns = time.time_ns() if live else None
     is_single = episode_id is not None or is_episode(dataset)
-    find_view = find_views(dataset, version, **part)
+    find_view = find_views(dataset, version, start, end)
 
     def open_episode(episode: str) -> tuple[EpisodeView, ServedClock]:
         view = find_view(episode or episode_id)
@@ -88,7 +111,7 @@ def serve(
         if clock is not None:
             click.echo(f"The data begins at {stamp(clock.start_ns)}; it is now {stamp(clock.now_ns)}.", err=True)
 
-    asyncio.run(run(open_episode, is_single=is_single, port=port or 0, started=show_address))
+    asyncio.run(run_server(serving_app(open_episode, is_single=is_single), port, show_address))
 
 
 def find_views(
@@ -99,7 +122,7 @@ def find_views(
     The function takes an id; with None, it opens the only episode.
     """
     from faultset.datasets.dataset import episode_folder, is_episode, open_dataset
-    from faultset.datasets.format.stretches import Stretch
+    from faultset.datasets.format.recordings import Stretch
     from faultset.datasets.recordings import WindowView
     from faultset.datasets.views import EpisodeView
 

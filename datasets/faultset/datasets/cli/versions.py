@@ -15,9 +15,12 @@ from faultset.core.console import OUTPUT_FILE, command, json_option, list_option
 from faultset.core.errors import DataError, UsageError
 from faultset.core.output import show_json, show_records
 from faultset.core.printable import count_text, list_counts
+from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
     from faultset.datasets.dataset import Dataset, Episode
+    from faultset.datasets.recordings.recording import Recording
+
 
 dataset_argument = click.argument("dataset", type=click.Path(path_type=Path), metavar="DATASET")
 location_argument = click.argument("dataset", metavar="DATASET")
@@ -25,6 +28,7 @@ location_argument = click.argument("dataset", metavar="DATASET")
 _VERDICTS = ("manifest", "latent", "silent", "unknown", "none")
 _WRAP_AT = 100
 version_option = click.option("--version", metavar="VERSION", help="Version of the dataset.", show_default="the newest")
+port_option = click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on.", show_default="a free one")
 
 
 @command()
@@ -51,8 +55,6 @@ _SUBSETS = {side: side for side in ("train", "validation", "test")}
 
 
 def _show(opened: Dataset, dataset: str, as_json: bool) -> None:
-    from faultset.datasets.cli.recording_rows import list_recording_rows, list_split_rows
-
     episodes, tables, splits = _count_episodes(opened), _measure_tables(opened), _count_splits(opened)
     recordings, recording_splits = list_recording_rows(opened), list_split_rows(opened)
     if as_json:
@@ -115,7 +117,6 @@ def episodes(dataset: str, version: str | None, as_json: bool, **conditions: tup
       faultset dataset episodes faultset-data/
       faultset dataset episodes core-2 --faults cpu-hog,pod-kill --apps hotel
     """
-    from faultset.datasets.cli.recording_rows import incident_records
     from faultset.datasets.derivation import EpisodeFilter, select_episodes
     from faultset.datasets.remote.file_systems import open_labels
 
@@ -332,18 +333,19 @@ def _count_splits(opened: Dataset) -> list[dict[str, Any]]:
 )
 @click.option("--without-truth", is_flag=True, help="Omit the labels, so that readers can diagnose episodes.")
 @click.option("--serve", is_flag=True, help="Serve the pages on this machine until Ctrl-C instead of writing a file.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Port to serve on.", show_default="a free one")
+@port_option
 @version_option
 @json_option
 def explore(
     dataset: Path,
     episodes: tuple[str, ...],
     out: Path,
+    results: Path | None,
+    without_truth: bool,
     serve: bool,
     port: int | None,
     version: str | None,
     as_json: bool,
-    **options: Any,
 ) -> None:
     """Write an HTML page that shows the episodes of DATASET; it needs no network.
 
@@ -357,36 +359,39 @@ def explore(
       faultset dataset explore faultset-data/ --episodes 01084746c57a --results results/faultset-data
     """
     from faultset.datasets import open_dataset
-    from faultset.datasets.explorer.answers import read_answers
+    from faultset.datasets.explorer.content import read_answers
 
     if serve and episodes:
         raise UsageError("--serve shows all episodes and cannot be combined with --episodes; leave out one of them")
     if port is not None and not serve:
         raise UsageError("--port needs --serve; add --serve, or leave out --port")
     opened = open_dataset(dataset, version)
-    results = options["results"]
-    content = {
-        "truth": not options["without_truth"],
-        "answers": None if results is None else read_answers(results),
-    }
+    answers = None if results is None else read_answers(results)
     if serve:
-        _serve_pages(opened, port or 0, as_json=as_json, **content)
+        _serve_pages(opened, port, as_json=as_json, truth=not without_truth, answers=answers)
     else:
-        _write_pages(opened, out, episodes, as_json=as_json, **content)
+        _write_pages(opened, out, episodes, as_json=as_json, truth=not without_truth, answers=answers)
 
 
-def _serve_pages(opened: Dataset, port: int, *, as_json: bool, **content: Any) -> None:
+def _serve_pages(opened: Dataset, port: int | None, *, as_json: bool, **content: Any) -> None:
     import asyncio
+    import secrets
 
-    from faultset.datasets.explorer.server import serve
+    from faultset.datasets.cli.serving import run_server
+    from faultset.datasets.explorer.page import explorer_app
 
-    def print_address(address: str) -> None:
+    token = secrets.token_urlsafe(16)
+
+    def show_address(address: str) -> None:
         if as_json:
-            show_json({"address": address})
+            show_json({"address": f"{address}/{token}/"})
             return
-        click.echo(f"{address}\nOpen this address in a browser on this machine; stop the server with Ctrl-C.", err=True)
+        click.echo(
+            f"{address}/{token}/\nOpen this address in a browser on this machine; stop the server with Ctrl-C.",
+            err=True,
+        )
 
-    asyncio.run(serve(opened, port=port, started=print_address, **content))
+    asyncio.run(run_server(explorer_app(opened, token, **content), port, show_address))
 
 
 def _write_pages(opened: Dataset, out: Path, episodes: Sequence[str], *, as_json: bool, **content: Any) -> None:
@@ -402,3 +407,62 @@ def _write_pages(opened: Dataset, out: Path, episodes: Sequence[str], *, as_json
     recordings = sum(name in opened.recording_files for name in shown)
     counts = list_counts(episode=len(shown) - recordings, recording=recordings)
     click.echo(f"{counts} in {out}, {size / 1e6:.1f} MB. Open it in a browser.")
+
+
+def list_recording_rows(dataset: Dataset) -> list[dict[str, Any]]:
+    """Return the length and the numbers of chunks and incidents of each recording."""
+    return [
+        {
+            "recording": recording.id,
+            "app": recording.context.app,
+            "hours": round(recording.duration_s / 3600, 2),
+            "chunks": len(recording.view.chunks),
+            "segments": len(recording.view.segments),
+            "incidents": len(recording.truth.incidents),
+            "void_min": round(sum(void.length_s for void in recording.truth.void_stretches) / 60, 1),
+        }
+        for recording in dataset.recordings()
+    ]
+
+
+def list_split_rows(dataset: Dataset) -> list[dict[str, Any]]:
+    """Return the hours in each subset of the recording splits."""
+    return [
+        {"split": name, "key": split.key}
+        | {
+            side: f"{sum(stretch.length_s for stretch in getattr(split, side)) / 3600:.2f} h"
+            for side in ("train", "validation", "test")
+        }
+        for name, split in dataset.recording_splits.items()
+    ]
+
+
+def incident_records(
+    dataset: Dataset, selected: Sequence[str], conditions: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """Return a row for each incident of the selected recordings that meets the conditions on faults and verdicts."""
+    return [
+        row
+        for name in selected
+        if name in dataset.recording_files
+        for row in _incident_rows(dataset.recording(name))
+        if all(not conditions.get(key) or row[key[:-1]] in conditions[key] for key in ("faults", "verdicts"))
+    ]
+
+
+def _incident_rows(recording: Recording[Any]) -> list[dict[str, Any]]:
+    rows = []
+    for incident in recording.truth.incidents:
+        start_ns, end_ns = recording.truth.bounds(incident)
+        rows.append(
+            {
+                "episode": f"{recording.id}/{incident.incident}",
+                "app": recording.context.app,
+                "fault": incident.fault,
+                "target": ", ".join(incident.targets),
+                "verdict": incident.verdict,
+                "onset_s": round((start_ns - recording.start_ns) / SECOND_NS, 1),
+                "duration_s": round((end_ns - start_ns) / SECOND_NS, 1),
+            }
+        )
+    return rows

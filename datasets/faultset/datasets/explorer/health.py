@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.context import EpisodeContext
-from faultset.datasets.recorded_tables import read_frame, read_table, read_wide
 from faultset.datasets.status_codes import is_error_code
+from faultset.datasets.table_reading import read_frame, read_table, read_wide
 from faultset.datasets.training.columns import service_calls
 from faultset.datasets.views import EpisodeView
 

@@ -1,47 +1,40 @@
-"""Write the page: one HTML file with its script, style and data, which needs no network.
-
-Data cannot act as markup or script: it is compressed JSON in Base64, which contains no `<`, and the script shows it as
-text. A content security policy allows only the script with the given hash.
-"""
+"""Write or serve the explorer's page."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
+import secrets
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from faultset.core.errors import UsageError
+from faultset.core.errors import DataError, UsageError
 from faultset.core.files import replacing, translate_write_errors
 from faultset.core.output import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, Episode
-from faultset.datasets.explorer.content import Answers, content_json, episode_content, episode_row
-from faultset.datasets.explorer.recordings import recording_content, recording_row
+from faultset.datasets.explorer.content import (
+    Answers,
+    content_json,
+    episode_content,
+    episode_row,
+    recording_content,
+    recording_row,
+)
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.recordings.validation import check_recording_files
 
+if TYPE_CHECKING:
+    from aiohttp import web
+
 MAX_CHARACTERS = 48 << 20
 """Maximum length of the data; browsers open a page of this size quickly, even on a phone."""
-_SCRIPTS = tuple(
-    f"{name}.js"
-    for name in (
-        "elements",
-        "axis",
-        "list",
-        "services",
-        "telemetry",
-        "traces",
-        "answers",
-        "diagnosis",
-        "recordings",
-        "page",
-    )
-)
+_SCRIPTS = ("elements", "list", "services", "telemetry", "diagnosis", "recordings", "page")
 
 
 def write_page(
@@ -64,7 +57,7 @@ def write_page(
     truth
         Whether to include labels.
     answers
-        Answers of methods by episode; see `faultset.datasets.explorer.answers.read_answers`.
+        Answers of methods by episode; see `faultset.datasets.explorer.content.read_answers`.
     progress
         Called with the number of finished episodes and the total.
 
@@ -181,6 +174,74 @@ def _hash(text: str) -> str:
 @cache
 def _read_assets() -> tuple[str, str, str]:
     folder = files("faultset.datasets.explorer") / "assets"
-    inside = "\n".join((folder / name).read_text("utf-8") for name in _SCRIPTS)
+    inside = "\n".join((folder / f"{name}.js").read_text("utf-8") for name in _SCRIPTS)
     script = f'"use strict";\n(() => {{\n{inside}\n}})();\n'
     return script, (folder / "page.css").read_text("utf-8"), (folder / "page.html").read_text("utf-8")
+
+
+HOST = "127.0.0.1"
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+def explorer_app(
+    dataset: Dataset, token: str, *, truth: bool = True, answers: Answers | None = None
+) -> web.Application:
+    """Return the application that serves the page, and each episode as compressed JSON.
+
+    Requests without the token get status 404.
+
+    Parameters
+    ----------
+    token
+        First segment of every path.
+    truth
+        Whether to send labels.
+    answers
+        Answers of methods by episode.
+    """
+    from aiohttp import web
+
+    content = dataset_content(dataset, dataset.episodes, [*dataset.recording_files], truth=truth)
+    index = base64.b64encode(pack_content(content)).decode()
+    text = page_text(f'<script type="application/octet-stream" id="dataset">{index}</script>\n', served=True)
+
+    def reject_other_hosts_and_tokens(request: web.Request) -> None:
+        # prevent DNS rebinding: the host name of a malicious page may resolve to this machine
+        host = request.host.rpartition(":")[0] or request.host
+        has_token = secrets.compare_digest(request.match_info["token"].encode(), token.encode())
+        if host not in (HOST, "localhost") or not has_token:
+            raise web.HTTPNotFound(headers=_HEADERS)
+
+    async def page(request: web.Request) -> web.Response:
+        reject_other_hosts_and_tokens(request)
+        return web.Response(text=text, content_type="text/html", headers=_HEADERS)
+
+    async def episode(request: web.Request) -> web.Response:
+        reject_other_hosts_and_tokens(request)
+        name = request.match_info["episode"]
+        if name not in dataset.files and name not in dataset.recording_files:
+            raise web.HTTPNotFound(headers=_HEADERS)
+        make = partial(_pack_episode, dataset, name, truth, answers)
+        try:
+            content = await asyncio.get_running_loop().run_in_executor(None, make)
+        except DataError as error:
+            raise web.HTTPUnprocessableEntity(text=str(error), headers=_HEADERS) from error
+        return web.Response(body=content, content_type="application/octet-stream", headers=_HEADERS)
+
+    app = web.Application()
+    app.router.add_get("/{token}/", page)
+    app.router.add_get("/{token}/episodes/{episode}", episode)
+    return app
+
+
+def _pack_episode(dataset: Dataset, name: str, truth: bool, answers: Answers | None) -> bytes:
+    if name in dataset.recording_files:
+        check_recording_files(dataset.root, {name: dataset.recording_files[name]})
+        return pack_content(recording_content(dataset.recording(name), truth=truth, answers=answers))
+    dataset.check_files(episodes=[name])
+    return pack_content(episode_content(dataset[name], truth=truth, answers=answers))

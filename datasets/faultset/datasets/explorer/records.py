@@ -13,8 +13,8 @@ import pyarrow as pa
 from faultset.core.times import SECOND_NS
 from faultset.datasets.explorer.health import TimeGrid, round_values
 from faultset.datasets.log_masks import mask_column
-from faultset.datasets.recorded_tables import read_frame, read_table
 from faultset.datasets.status_codes import is_error_code
+from faultset.datasets.table_reading import read_frame, read_table
 from faultset.datasets.views import EpisodeView
 
 MAX_TEMPLATES = 150

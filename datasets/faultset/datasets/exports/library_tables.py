@@ -14,9 +14,8 @@ from faultset.core.printable import count_text
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import SUBSETS, ExportLayout, ExportOptions
 from faultset.datasets.format.cards import KEEP_MARK, card_text
-from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.episodes import EPISODES, table_file
 from faultset.datasets.format.schemas import TABLES, TRUTH_TABLES, AddedTable, stored_schema
-from faultset.datasets.format.table_folders import table_file
 
 
 class TablesBySplit(ExportLayout):

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from faultset.core.times import SECOND_NS
 from faultset.datasets.exports.exporter import ExportLayout
-from faultset.datasets.format.table_folders import table_file
-from faultset.datasets.metrics.prometheus_notation import sample_text, series_labels
+from faultset.datasets.format.episodes import table_file
+from faultset.datasets.metrics.series import sample_text, series_labels
 from faultset.datasets.telemetry_formats.prometheus import KIND_MARK
 
 _KEYS = ["service", "pod", "container", "labels"]

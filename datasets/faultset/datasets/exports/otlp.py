@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from faultset.datasets.exports.exporter import ExportLayout
+from faultset.datasets.format.episodes import table_file
 from faultset.datasets.format.schemas import TABLES, time_column
-from faultset.datasets.format.table_folders import table_file
 from faultset.datasets.metrics.roles import builtin_catalogue
-from faultset.datasets.recorded_tables import read_table
+from faultset.datasets.table_reading import read_table
 from faultset.datasets.telemetry_formats.otlp_json import (
     EVENT_NAME,
     OUR_EVENTS,

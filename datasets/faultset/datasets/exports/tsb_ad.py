@@ -16,7 +16,7 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import ExportOptions, RecordingLayout
 from faultset.datasets.exports.wide import file_word, filled_frame
-from faultset.datasets.format.table_folders import table_file
+from faultset.datasets.format.episodes import table_file
 from faultset.datasets.recordings.recording import Recording
 
 _CELL_BYTES = 10

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from faultset.core.files import replace_text
-from faultset.core.printable import list_counts
-from faultset.datasets.format.base_rates import build_base_rate_table
-from faultset.datasets.format.card_cells import cell as _cell
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ConfigDict
+
+from faultset.core.documents import STRICT, check_type
+from faultset.core.files import parquet_path, replace_text
+from faultset.core.printable import list_counts, printable
+from faultset.core.times import SECOND_NS
+from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.incidents import RecordingSummary, read_truth_rows
 from faultset.datasets.format.labels import Label
-from faultset.datasets.format.recording_cards import recording_sections
-from faultset.datasets.format.recording_summaries import RecordingSummary
+from faultset.datasets.format.recordings import RECORDINGS, Interval, Stretch, subtract_intervals
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES, TABLES, TRUTH_TABLES, AddedTable
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.version_files import VersionFile
@@ -38,7 +46,7 @@ def write_card(
     user_text = ""
     if path.exists():
         user_text = path.read_text(encoding="utf-8").partition(KEEP_MARK)[2].lstrip("\n")
-    titles = {episode: _cell(app) for episode, app in apps.items()}
+    titles = {episode: cell(app) for episode, app in apps.items()}
     rates = build_base_rate_table(root, labels, titles, recordings)
     card = card_text(
         root.resolve().name,
@@ -148,7 +156,7 @@ def _splits(version_file: VersionFile) -> str:
 def _episode_rows(labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
     counts = Counter((apps[episode], label.fault or "none", label.verdict) for episode, label in labels.items())
     return "\n".join(
-        f"| {_cell(app)} | {_cell(fault)} | {verdict} | {count} |"
+        f"| {cell(app)} | {cell(fault)} | {verdict} | {count} |"
         for (app, fault, verdict), count in sorted(counts.items())
     )
 
@@ -165,7 +173,7 @@ def _table_rows(version_file: VersionFile, tables: Iterable[str]) -> str:
 
 def _split_rows(version_file: VersionFile) -> str:
     return "\n".join(
-        f"| {_cell(name)} | {_cell(split.key)} | {len(split.train)} | {len(split.test)} |"
+        f"| {cell(name)} | {cell(split.key)} | {len(split.train)} | {len(split.test)} |"
         for name, split in version_file.splits.items()
     )
 
@@ -176,7 +184,7 @@ def _sampling(source: Any) -> str:
     if not isinstance(share, int | float) or not share < 1:
         return ""
     mark = source.get("ids_of_left_out_traces_begin_with")
-    note = f" Trace ids without spans begin with {_cell(mark)}." if isinstance(mark, str) else ""
+    note = f" Trace ids without spans begin with {cell(mark)}." if isinstance(mark, str) else ""
     return (
         f"**The traces are a sample**: {share:.0%} of the traces were kept, chosen by their ids, and all log lines."
         f"{note}\n\n"
@@ -186,13 +194,13 @@ def _sampling(source: Any) -> str:
 def _dictionary(table: AddedTable) -> str:
     """Describe the columns of an added table."""
     columns = "\n".join(
-        f"| {column.name} | {column.type} | {_cell(column.unit)} | {'yes' if column.nullable else 'no'} "
-        f"| {_cell(column.meaning)} |"
+        f"| {column.name} | {column.type} | {cell(column.unit)} | {'yes' if column.nullable else 'no'} "
+        f"| {cell(column.meaning)} |"
         for column in table.columns
     )
     return f"""### {table.name}
 
-{_cell(table.meaning)} Recorded by the source {_cell(table.source)}.
+{cell(table.meaning)} Recorded by the source {cell(table.source)}.
 
 | column | type | unit | null | meaning |
 |---|---|---|---|---|
@@ -219,3 +227,257 @@ def _configs(added: Sequence[str], version_file: VersionFile) -> str:
         for prefix, folder, tables in folders
         for table in tables
     )
+
+
+def cell(text: str) -> str:
+    """Escape a text for a cell of a Markdown table."""
+    return escape(printable(text)).replace("|", "&#124;").replace("`", "&#96;")
+
+
+JUDGED_FROM, FALSE_ALARMS = "judged_from", "false_alarms"
+"""Entry of the provenance of judged datasets, and its list of false alarms."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FalseAlarms:
+    """False alarms of the tests behind the verdicts, in healthy windows of recordings with the same settings."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    app: str
+    """Name of the application."""
+    platform: str
+    """Name of the platform."""
+    load: str
+    """Name of the load."""
+    step_s: float
+    """Interval of metrics in seconds."""
+    recordings: int
+    """Number of recordings."""
+    windows: int
+    """Number of healthy windows."""
+    client_alarms: int
+    """Number of healthy windows in which the test of client requests fires."""
+    client_interval: tuple[float, float] | None
+    """95 % interval of the share of windows in which the client test fires; None if `windows` is 0."""
+    service_windows: int
+    """Number of scores that the limit of the latent test is based on: one for each service in each healthy window."""
+    limit: float | None
+    """Limit of the latent test; None if there are too few scores."""
+    tested: int
+    """Number of scores that were compared with the limit of the other recordings."""
+    latent_alarms: int
+    """Number of scores above the limit of the other recordings."""
+    latent_interval: tuple[float, float] | None
+    """95 % interval of the share of these scores; None if none was compared."""
+
+    @property
+    def client_alarms_text(self) -> str:
+        """Share of the windows in which the test of client requests fires."""
+        return _format_share(self.client_alarms, self.windows, self.client_interval)
+
+    @property
+    def latent_alarms_text(self) -> str:
+        """Share of the scores above the limit of the other recordings."""
+        return _format_share(self.latent_alarms, self.tested, self.latent_interval)
+
+    @property
+    def limit_text(self) -> str:
+        """The limit and the number of scores behind it."""
+        limit = "none" if self.limit is None else f"{self.limit:.2f}"
+        return f"{limit}, from {self.service_windows} windows of services"
+
+
+def _format_share(count: int, total: int, interval: tuple[float, float] | None) -> str:
+    if interval is None:
+        return f"{count} of {total}"
+    low, high = interval
+    return f"{count} of {total} ({count / total:.2%} [{100 * low:.2f}, {100 * high:.2f}])"
+
+
+def read_false_alarms(provenance: Mapping[str, Any]) -> list[FalseAlarms]:
+    """Return the false alarms that the provenance of a version names; raise DataError if they are damaged."""
+    source = provenance.get(JUDGED_FROM)
+    if not isinstance(source, Mapping) or FALSE_ALARMS not in source:
+        return []
+    origin = f"provenance.{JUDGED_FROM}.{FALSE_ALARMS} of the version"
+    return check_type(source[FALSE_ALARMS], list[FalseAlarms], origin)
+
+
+def recording_sections(version_file: VersionFile, recordings: Mapping[str, RecordingSummary]) -> str:
+    """Return the sections about recordings; empty if there are none."""
+    if not recordings:
+        return ""
+    rows = "\n".join(
+        f"| {recording} | {cell(summary.context.app_title)} | {summary.duration_s / 3600:.2f} | {len(summary.chunks)} "
+        f"| {summary.chunks[-1].segment} | {len(summary.incidents)} | {summary.context.sampling_step_s:g} "
+        f"| {cell(str(summary.context.sampling))} |"
+        for recording, summary in sorted(recordings.items())
+    )
+    counts = Counter(
+        (summary.context.app_title, incident.fault or "", incident.verdict)
+        for summary in recordings.values()
+        for incident in summary.incidents
+    )
+    incidents = "\n".join(
+        f"| {cell(app)} | {cell(fault)} | {verdict} | {count} |"
+        for (app, fault, verdict), count in sorted(counts.items())
+    )
+    splits = "\n".join(
+        f"| {cell(name)} | {cell(split.key)} | {_format_hours(split.train)} | {_format_hours(split.validation)} "
+        f"| {_format_hours(split.test)} |"
+        for name, split in version_file.recording_splits.items()
+    )
+    return f"""## Recordings
+
+| recording | app | hours | chunks | segments | incidents | metrics every, s | kept |
+|---|---|---|---|---|---|---|---|
+{rows}
+
+| app | fault | verdict | incidents |
+|---|---|---|---|
+{incidents}
+
+| split of the recordings | separated by | train, h | validation, h | test, h |
+|---|---|---|---|---|
+{splits}
+
+{_judged_section(version_file)}`recordings/<id>/chunks/<number>/` has folders `telemetry/` and `truth/` like an episode.
+
+"""
+
+
+def _judged_section(version_file: VersionFile) -> str:
+    """Describe verdicts that were judged after the recording; empty if none was."""
+    alarms = read_false_alarms(version_file.provenance)
+    if not alarms:
+        return ""
+    rows = "\n".join(
+        f"| {cell(row.app)} | {row.recordings} | {row.client_alarms_text} | {cell(row.limit_text)} "
+        f"| {row.latent_alarms_text} |"
+        for row in alarms
+    )
+    return f"""## Verdicts judged after the recording
+
+An incident that clients did not notice is latent if its target's score exceeds the limit that 1 % of the services
+exceed in healthy windows of the same length, in the recordings with equal settings. It stays unknown if it overlaps
+another incident or void time, if a decoy replaced the target's pods, or if there are too few healthy windows.
+
+| app | recordings | false alarms of the client test | limit, median length | false alarms of the latent test |
+|---|---|---|---|---|
+{rows}
+
+False alarms are counted in healthy windows, with 95 % intervals. For the latent test, the limit comes from the
+other recordings.
+
+"""
+
+
+def _format_hours(stretches: Sequence[Stretch]) -> str:
+    return f"{sum(stretch.length_s for stretch in stretches) / 3600:.2f}"
+
+
+MIN_S = 60
+"""Chunks of recordings with less healthy time are left out."""
+_BAD_LEVELS = ("warning", "error", "fatal")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseRates:
+    """Rates of errors in the healthy reference of an episode, or in the healthy time of a chunk of a recording.
+
+    Attributes
+    ----------
+    error_spans
+        Error spans per 1,000 spans.
+    bad_lines
+        Log lines of level warning or higher per minute.
+    warning_events
+        Warning events per hour.
+    failed_requests
+        Failed client requests, in percent of all; unfinished requests do not count as failed.
+    """
+
+    error_spans: float
+    bad_lines: float
+    warning_events: float
+    failed_requests: float
+
+
+def measure_base_rates(root: Path, label: Label) -> BaseRates:
+    """Measure the rates of errors in the reference of an episode; a missing table counts as having no errors."""
+    folder = root / EPISODES / label.episode / "telemetry"
+    return _measure(folder, [(label.view_start_ns, label.reference_end_ns)])
+
+
+def measure_recording(path: Path, summary: RecordingSummary) -> Iterator[BaseRates]:
+    """Yield the rates of errors in each chunk of a recording, without incidents and void stretches."""
+    end_ns = summary.chunks[-1].end_ns
+    busy = [
+        (min(incident.start_ns, incident.inject_start_ns or incident.start_ns), incident.end_ns or end_ns)
+        for incident in summary.incidents
+    ]
+    busy += [(row["start"], row["end"]) for row in read_truth_rows(path, summary.chunks, "voids")]
+    for chunk in summary.chunks:
+        healthy = subtract_intervals([(chunk.start_ns, chunk.end_ns)], busy)
+        if sum(end - start for start, end in healthy) >= MIN_S * SECOND_NS:
+            yield _measure(path / chunk.folder / "telemetry", healthy)
+
+
+def _measure(folder: Path, healthy: Sequence[Interval]) -> BaseRates:
+    hours = sum(end - start for start, end in healthy) / (3600 * SECOND_NS)
+
+    def read(table: str, column: str, time: str = "time") -> list[str]:
+        path = folder / f"{table}.parquet"
+        if not path.exists():
+            return []
+        rows = pq.read_table(parquet_path(path), columns=[time, column])
+        times = rows[time].cast(pa.int64()).to_numpy()
+        inside = np.any([(times >= start) & (times < end) for start, end in healthy], axis=0)
+        return [str(value).lower() for value in rows[column].filter(pa.array(inside)).to_pylist()]
+
+    spans, outcomes = read("spans", "status"), read("requests", "outcome", "scheduled")
+    levels, types = read("logs", "level"), read("events", "type")
+    return BaseRates(
+        error_spans=1000 * spans.count("error") / max(1, len(spans)),
+        bad_lines=sum(level in _BAD_LEVELS for level in levels) / (60 * hours),
+        warning_events=types.count("warning") / hours,
+        failed_requests=100 * sum(outcome not in ("ok", "unfinished") for outcome in outcomes) / max(1, len(outcomes)),
+    )
+
+
+def build_base_rate_table(
+    root: Path,
+    labels: Mapping[str, Label],
+    apps: Mapping[str, str],
+    recordings: Mapping[str, RecordingSummary] | None = None,
+) -> str:
+    """Return the base rates of every application as a section of the dataset's card."""
+    rates: dict[str, list[BaseRates]] = defaultdict(list)
+    for recording, summary in (recordings or {}).items():
+        rates[cell(summary.context.app_title)] += measure_recording(root / RECORDINGS / recording, summary)
+    for episode, label in labels.items():
+        rates[apps[episode]].append(measure_base_rates(root, label))
+    if not any(rates.values()):
+        return ""
+    rows = "\n".join(_rows({app: measured for app, measured in rates.items() if measured}))
+    units = " and ".join(["healthy references"] * bool(labels) + ["healthy time of chunks"] * bool(recordings))
+    return f"""## Errors of healthy systems
+
+Medians of the {units}, with the 5 % and 95 % quantiles.
+
+| app | error spans per 1,000 | warning and error lines per minute | Warning events per hour | failed client requests |
+|---|---|---|---|---|
+{rows}
+
+"""
+
+
+def _rows(rates: Mapping[str, list[BaseRates]]) -> Iterator[str]:
+    for app, episode_rates in sorted(rates.items()):
+        cells = []
+        for name, unit in (("error_spans", ""), ("bad_lines", ""), ("warning_events", ""), ("failed_requests", " %")):
+            values = [getattr(row, name) for row in episode_rates]
+            low, middle, high = np.quantile(values, (0.05, 0.5, 0.95))
+            cells.append(f"{middle:.1f}{unit} ({low:.1f} to {high:.1f})")
+        yield f"| {app} | {' | '.join(cells)} |"

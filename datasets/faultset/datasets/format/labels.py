@@ -16,9 +16,9 @@ from faultset.core.errors import DataError
 from faultset.core.printable import printable
 from faultset.core.regular_files import read_regular
 from faultset.core.times import SECOND_NS
+from faultset.datasets.format.episodes import JOURNAL_FILE, table_file
 from faultset.datasets.format.schemas import EVIDENCE, LABEL, LABEL_JSON_FIELDS, EpisodeId, Name, TimeNs
 from faultset.datasets.format.storage import TRUTH_LIMITS, open_table, translate_damage
-from faultset.datasets.format.table_folders import JOURNAL_FILE, table_file
 
 if TYPE_CHECKING:
     import pandas as pd

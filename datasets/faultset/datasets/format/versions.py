@@ -15,18 +15,20 @@ from faultset.datasets.cache import CheckedFile, store_checked_files
 from faultset.datasets.format.cards import write_card
 from faultset.datasets.format.context import read_context
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.file_records import FileSummary, file_names, summarize_files
+from faultset.datasets.format.incidents import make_recording_splits, summarize_recording
 from faultset.datasets.format.labels import Label, read_label
-from faultset.datasets.format.recording_summaries import make_recording_splits, summarize_recording
 from faultset.datasets.format.recordings import RECORDINGS, complete_recordings
 from faultset.datasets.format.schemas import SCHEMA_VERSION, TRUTH_TABLES, AddedTable, is_episode_id
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.version_files import (
     LIMIT_BYTES,
     VERSIONS,
+    FileSummary,
     VersionFile,
+    file_names,
     make_splits,
     read_version_file,
+    summarize_files,
 )
 
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from faultset.core.errors import DataError, DiskFullError
+from faultset.datasets.cache import cache_frame, frame_facts
 from faultset.datasets.format.context import IMPORTED, EpisodeContext
-from faultset.datasets.format.episodes import EpisodeWriter
-from faultset.datasets.format.file_records import FileSummary
+from faultset.datasets.format.episodes import EpisodeWriter, table_file
 from faultset.datasets.format.labels import evidence_table
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.table_folders import table_file
+from faultset.datasets.format.version_files import FileSummary
 from faultset.datasets.format.versions import EpisodeSummary, summarize_episode
 from faultset.datasets.imports.contract import (
     Case,
@@ -37,7 +37,6 @@ from faultset.datasets.imports.recordings import import_recording
 from faultset.datasets.imports.registry import load_format, reading
 from faultset.datasets.imports.spans import normalise_id_columns
 from faultset.datasets.imports.windows import EMPTY_VIEW
-from faultset.datasets.metrics.frame_cache import cache_frame, frame_facts
 from faultset.datasets.metrics.roles import catalogue_with
 from faultset.datasets.validation import check_name, find_label_problems, written_rows_problems
 

@@ -19,11 +19,10 @@ from faultset.core.locks import LOCK, lock_folder
 from faultset.core.output import Progress, StepCounter
 from faultset.core.printable import count_text, size_text
 from faultset.core.times import duration_text
-from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
 from faultset.datasets.format.recordings import RECORDINGS, complete_recordings
 from faultset.datasets.format.schemas import EpisodeId, Name
 from faultset.datasets.format.storage import translate_disk_full
-from faultset.datasets.format.table_folders import INCOMPLETE
 from faultset.datasets.format.versions import (
     EpisodeSummary,
     complete_episodes,

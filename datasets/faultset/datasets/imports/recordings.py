@@ -16,10 +16,10 @@ from faultset.core.errors import DataError
 from faultset.core.files import flush
 from faultset.core.times import utc_text
 from faultset.datasets.format.context import IMPORTED, RecordingContext, Sampling
-from faultset.datasets.format.recording_summaries import TRAINING, RecordingSummary, summarize_recording
+from faultset.datasets.format.episodes import INCOMPLETE
+from faultset.datasets.format.incidents import TRAINING, RecordingSummary, summarize_recording
 from faultset.datasets.format.recordings import RECORDINGS, RecordingWriter, Rows
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.format.table_folders import INCOMPLETE
 from faultset.datasets.imports.contract import ForeignChunk, ForeignRecording
 from faultset.datasets.imports.spans import normalise_id_columns
 from faultset.datasets.imports.windows import EMPTY_VIEW

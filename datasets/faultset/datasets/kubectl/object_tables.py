@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from faultset.datasets.kubectl.answers import UNRECORDED
 from faultset.datasets.kubectl.kinds import type_name
-from faultset.datasets.kubectl.printing import format_columns
+from faultset.datasets.kubectl.printing import UNRECORDED, format_columns
 
 Object = dict[str, Any]
 """A Kubernetes object as a plain dict: apiVersion, kind, metadata, spec, status, data."""

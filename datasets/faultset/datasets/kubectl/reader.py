@@ -7,17 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.kubectl.answers import (
-    UNRECORDED,
-    NegativeAnswer,
-    ToolAnswer,
-    answer_absent,
-    answer_empty,
-    answer_invalid,
-    answer_not_recorded,
-    answer_ok,
-    answer_refused,
-)
 from faultset.datasets.kubectl.cluster_state import ClusterState, Usage
 from faultset.datasets.kubectl.commands import (
     CommandError,
@@ -29,8 +18,7 @@ from faultset.datasets.kubectl.commands import (
     split_pipeline,
     whole_number,
 )
-from faultset.datasets.kubectl.descriptions import description
-from faultset.datasets.kubectl.documents import MissingFieldError, check_format, document, select, text_of
+from faultset.datasets.kubectl.documents import MissingFieldError, check_format, description, document, select, text_of
 from faultset.datasets.kubectl.kinds import (
     CATEGORY_ALL,
     KINDS,
@@ -44,9 +32,18 @@ from faultset.datasets.kubectl.kinds import (
 from faultset.datasets.kubectl.object_tables import Cells, Object, object_cells, object_tables
 from faultset.datasets.kubectl.printing import (
     COLUMNS,
+    UNRECORDED,
     USAGE_COLUMNS,
     Event,
+    NegativeAnswer,
+    ToolAnswer,
     age,
+    answer_absent,
+    answer_empty,
+    answer_invalid,
+    answer_not_recorded,
+    answer_ok,
+    answer_refused,
     cpu_text,
     event_cells,
     event_lines,

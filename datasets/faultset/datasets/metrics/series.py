@@ -1,14 +1,15 @@
-"""Split metric samples into series and compute the growth of counters; pure functions."""
+"""Split metric samples into series, name series like Prometheus, and compute the growth of counters."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from faultset.datasets.format.row_order import SERIES_COLUMNS, as_array, in_one_chunk
+from faultset.datasets.format.storage import SERIES_COLUMNS, as_array, in_one_chunk
 
 Array = np.ndarray
 
@@ -147,3 +148,34 @@ def _has_repeats(codes: dict[str, Array], change: Array) -> bool:
     starts = np.flatnonzero(change)
     heads = np.stack([codes[name][starts] for name in SERIES_COLUMNS], axis=1)
     return len(np.unique(heads, axis=0)) < len(heads)
+
+
+def series_labels(service: str, pod: str, container: str, labels: str) -> dict[str, str]:
+    """Return the labels of a row of the metrics table.
+
+    Parameters
+    ----------
+    labels
+        Other labels as JSON; those with the name of a column get the prefix `label_`.
+
+    Examples
+    --------
+    >>> series_labels("geo", "geo-1", "", '{"code":"200","pod":"x"}')
+    {'service': 'geo', 'pod': 'geo-1', 'code': '200', 'label_pod': 'x'}
+    """
+    columns = {"service": service, "pod": pod, "container": container}
+    pairs = {name: value for name, value in columns.items() if value}
+    for name, value in json.loads(labels or "{}").items():
+        pairs[f"label_{name}" if name in columns else name] = value if isinstance(value, str) else json.dumps(value)
+    return pairs
+
+
+def sample_text(value: float) -> str:
+    """Return a sample as Prometheus writes it.
+
+    >>> sample_text(2.0), sample_text(0.5), sample_text(float("inf"))
+    ('2', '0.5', '+Inf')
+    """
+    if np.isfinite(value):
+        return repr(float(value)).removesuffix(".0")
+    return "NaN" if np.isnan(value) else "+Inf" if value > 0 else "-Inf"

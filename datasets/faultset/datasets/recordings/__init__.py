@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from faultset.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from faultset.datasets.format.stretches import Stretch
+    from faultset.datasets.format.recordings import Stretch
     from faultset.datasets.recordings.cuts import cut_view
     from faultset.datasets.recordings.recording import Recording
     from faultset.datasets.recordings.view import RecordingView, TimeSlice

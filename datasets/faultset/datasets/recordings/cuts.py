@@ -16,14 +16,13 @@ from faultset.core.files import translate_write_errors
 from faultset.core.times import SECOND_NS
 from faultset.datasets.cache import cached_path, make_cache
 from faultset.datasets.format.episodes import EpisodeWriter
-from faultset.datasets.format.incidents import Incident
+from faultset.datasets.format.incidents import Incident, RecordingTruth
 from faultset.datasets.format.labels import UNLABELLED
+from faultset.datasets.format.recordings import Stretch
 from faultset.datasets.format.storage import translate_disk_full
-from faultset.datasets.format.stretches import Stretch
 from faultset.datasets.format.versions import create_version
-from faultset.datasets.recordings.truth import RecordingTruth
 from faultset.datasets.recordings.view import RecordingView
-from faultset.datasets.view_ends import select_available_rows
+from faultset.datasets.recordings.window_view import select_available_rows
 from faultset.datasets.views import EpisodeView
 
 REVISION = 1

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from faultset.core.times import Time
 from faultset.datasets.format.context import RecordingContext
-from faultset.datasets.format.incidents import read_chunk_journals
+from faultset.datasets.format.incidents import RecordingTruth, read_chunk_journals
 from faultset.datasets.format.recordings import listed_chunks
 from faultset.datasets.format.version_files import FileRecord
 from faultset.datasets.recordings.cuts import CutLengths, write_cuts
-from faultset.datasets.recordings.truth import RecordingTruth
 from faultset.datasets.recordings.view import RecordingView, TimeSlice
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
 
 Opened = TypeVar("Opened")
 """An opened dataset."""

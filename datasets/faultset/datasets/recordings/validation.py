@@ -10,13 +10,13 @@ from faultset.core.output import Progress, StepCounter
 from faultset.core.printable import quoted
 from faultset.datasets.cache import CheckedFile, read_checked_files, store_checked_files
 from faultset.datasets.format.context import CONTEXT_FILE, RecordingContext, read_recording_context
+from faultset.datasets.format.episodes import table_file
 from faultset.datasets.format.incidents import Incident, read_chunk_journals, read_incidents, read_truth_rows
 from faultset.datasets.format.recordings import RECORDINGS, Chunk, chunk_files, listed_chunks, read_chunks
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES
-from faultset.datasets.format.table_folders import table_file
 from faultset.datasets.format.version_files import FileRecord
 from faultset.datasets.metrics.roles import catalogue_with
-from faultset.datasets.recordings.chunk_view import chunk_context
+from faultset.datasets.recordings.window_view import chunk_context
 from faultset.datasets.validation import check_name, check_recorded, table_problems, unchanged_files
 
 _INSTANTS = ("inject_start", "inject_done", "recover_start", "recover_done", "healthy_again")

@@ -15,9 +15,8 @@ import pyarrow.compute as arrow_compute
 from faultset.core.errors import DataError, UsageError
 from faultset.core.times import SECOND_NS, Time, step_seconds, time_ns, utc_text
 from faultset.datasets.format.context import RecordingContext, read_recording_context
-from faultset.datasets.format.recordings import Chunk, read_chunks, segments_of
+from faultset.datasets.format.recordings import Chunk, Stretch, read_chunks, segments_of
 from faultset.datasets.format.schemas import time_column
-from faultset.datasets.format.stretches import Stretch
 from faultset.datasets.metrics.roles import Catalogue, catalogue_with, parse_roles
 from faultset.datasets.table_reading import Filters, read_columns, read_samples, schema_of
 

@@ -1,25 +1,69 @@
-"""A window of a recording as the view of an episode, without writing files."""
+"""Windows and chunks of a recording as views of episodes, without writing files."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as arrow_compute
 
 from faultset.core.times import step_seconds
-from faultset.datasets.format.row_order import in_one_chunk, order_of
-from faultset.datasets.format.schemas import time_column
-from faultset.datasets.format.stretches import Stretch
+from faultset.datasets.format.context import EpisodeContext, RecordingContext
+from faultset.datasets.format.incidents import Incident
+from faultset.datasets.format.labels import Label, join_distinct
+from faultset.datasets.format.recordings import Chunk, Stretch
+from faultset.datasets.format.schemas import TIME, time_column
+from faultset.datasets.format.storage import in_one_chunk, order_of
 from faultset.datasets.recordings.view import RecordingView
 from faultset.datasets.table_reading import Filters, schema_of
-from faultset.datasets.view_ends import select_available_rows
 from faultset.datasets.views import EpisodeView
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+pc: Any = arrow_compute
+# type checkers do not see its functions, which are created at import
+UNFINISHED = "unfinished"
+
+
+def select_available_rows(name: str, table: pa.Table, end_ns: int) -> pa.Table:
+    """Return the rows of a table that were available at `end_ns`, UTC nanoseconds.
+
+    Requests that were answered later become unfinished.
+    """
+    end = pa.scalar(end_ns, type=TIME)
+    times = table[time_column(name)]
+    table = table.filter(pc.less(times, end))
+    if name == "spans":
+        ended = pc.add(table["time"].cast(pa.int64()), table["duration_ns"])
+        return table.filter(pc.less(ended, end_ns))
+    if name != "requests":
+        return table
+    scheduled = table["scheduled"].cast(pa.int64())
+    answered = pc.add(scheduled, pc.fill_null(table["latency_ns"], 0))
+    is_late = pc.fill_null(pc.greater_equal(answered, end_ns), False)
+    for column in ("latency_ns", "status"):
+        table = _replace_column(
+            table, column, pc.if_else(is_late, pa.scalar(None, table.schema.field(column).type), table[column])
+        )
+    table = _replace_column(
+        table, "sent", pc.if_else(pc.less(table["sent"], end), table["sent"], pa.scalar(None, TIME))
+    )
+    outcome = pc.if_else(is_late, UNFINISHED, table["outcome"].cast(pa.string()))
+    return _replace_column(table, "outcome", outcome)
+
+
+def _replace_column(table: pa.Table, column: str, values: pa.ChunkedArray | pa.Array) -> pa.Table:
+    field = table.schema.field(column)
+    if pa.types.is_dictionary(field.type):
+        encoded = pa.chunked_array([values]) if isinstance(values, pa.Array) else values
+        values = encoded.cast(field.type.value_type).dictionary_encode()
+    return table.set_column(table.schema.get_field_index(column), field, values.cast(field.type))
 
 
 class WindowView(EpisodeView):
@@ -103,3 +147,67 @@ def window_views(recording: RecordingView, stretches: Iterable[Stretch], length_
             for start_ns in range(inside.start_ns, inside.end_ns, length_ns) if inside else ():
                 end_ns = min(start_ns + length_ns, stretch.end_ns, segment.end_ns)
                 yield WindowView(recording, Stretch(recording.recording, start_ns, end_ns))
+
+
+def chunk_context(context: RecordingContext, chunk: Chunk) -> EpisodeContext:
+    """Return the context of a chunk as an episode with the recording's id; the reference is the whole chunk."""
+    return context.of_episode(
+        chunk.recording, start_ns=chunk.start_ns, end_ns=chunk.end_ns, reference_end_ns=chunk.end_ns
+    )
+
+
+class ChunkView(EpisodeView):
+    """The telemetry of one chunk.
+
+    Parameters
+    ----------
+    recording
+        Folder of the recording.
+    """
+
+    def __init__(self, recording: Path, context: RecordingContext, chunk: Chunk) -> None:
+        self._folder = recording / chunk.folder
+        self._context = chunk_context(context, chunk)
+
+
+def incidents_in(incidents: Iterable[Incident], chunk: Chunk) -> list[Incident]:
+    """Return the incidents that were under way in a chunk."""
+    return [
+        incident
+        for incident in incidents
+        if (incident.inject_start_ns or 0) < chunk.end_ns and (incident.end_ns or chunk.end_ns) >= chunk.start_ns
+    ]
+
+
+def label_of_chunk(incidents: Iterable[Incident], chunk: Chunk) -> Label:
+    """Return a label with the faults of all incidents in a chunk, to search the chunk for their names."""
+    inside = incidents_in(incidents, chunk)
+    return Label(
+        episode=chunk.recording,
+        fault=join_distinct(incident.fault or "" for incident in inside) or None,
+        no_fault_kind=None if inside else "plain",
+        targets=tuple(dict.fromkeys(target for incident in inside for target in incident.targets)),
+        root_causes=(),
+        system_level=None,
+        fault_type=None,
+        paper_number=None,
+        category=None,
+        parameters={incident.incident: dict(incident.parameters) for incident in inside},
+        inject_start_ns=None,
+        inject_done_ns=None,
+        effective_ns=None,
+        recover_start_ns=None,
+        recover_done_ns=None,
+        healthy_again_ns=None,
+        verdict="unknown" if inside else "none",
+        first_manifest_ns=None,
+        seed=0,
+        faults=tuple(fault for incident in inside for fault in incident.faults),
+        view_start_ns=chunk.start_ns,
+        view_end_ns=chunk.end_ns,
+        reference_end_ns=chunk.end_ns,
+        profile="chunk",
+        workload={},
+        host={},
+        clock_offsets={},
+    )

@@ -13,9 +13,8 @@ from faultset.core.output import Progress, StepCounter
 from faultset.core.processes import scratch
 from faultset.datasets.dataset import Dataset, dataset_folder, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE
-from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.episodes import EPISODES, table_file
 from faultset.datasets.format.recordings import CHUNK_FILE, RECORDINGS
-from faultset.datasets.format.table_folders import table_file
 from faultset.datasets.format.version_files import VERSIONS, VersionFile
 from faultset.datasets.format.versions import list_versions, read_version, sorted_versions
 

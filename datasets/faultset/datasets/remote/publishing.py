@@ -15,9 +15,8 @@ from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.core.output import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.cards import CARD
-from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
 from faultset.datasets.format.recordings import RECORDINGS
-from faultset.datasets.format.table_folders import INCOMPLETE
 from faultset.datasets.format.version_files import VERSIONS, FileRecord
 from faultset.datasets.format.versions import sorted_versions
 from faultset.datasets.remote.file_systems import fetch_version_file, is_url, list_existing_versions, local_path

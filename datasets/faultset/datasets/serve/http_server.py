@@ -11,12 +11,11 @@ from typing import Any
 
 from aiohttp import web
 
-from faultset.core.errors import FaultsetError, UsageError
-from faultset.datasets.serve.clock import ServedClock
+from faultset.core.errors import FaultsetError
 from faultset.datasets.serve.jaeger_api import JaegerApi
 from faultset.datasets.serve.loki_api import LokiApi
 from faultset.datasets.serve.prometheus_api import PrometheusApi
-from faultset.datasets.serve.telemetry import ServedTelemetry
+from faultset.datasets.serve.telemetry import ServedClock, ServedTelemetry
 from faultset.datasets.views import EpisodeView
 
 HOST = "127.0.0.1"
@@ -110,35 +109,3 @@ async def _read_parameters(request: web.Request) -> dict[str, list[str]]:
         if isinstance(value, str):
             parameters.setdefault(name, []).append(value)
     return parameters
-
-
-async def serve(open_episode: OpenEpisode, *, is_single: bool, port: int = 0, started: Callable[[str], None]) -> None:
-    """Serve episodes on the loopback interface until the task is cancelled.
-
-    Parameters
-    ----------
-    open_episode, is_single
-        See `serving_app`.
-    port
-        Port to listen on; 0 chooses a free one.
-    started
-        Called with the address.
-
-    Raises
-    ------
-    UsageError
-        The server cannot listen on the port.
-    """
-    runner = web.AppRunner(serving_app(open_episode, is_single=is_single), access_log=None)
-    await runner.setup()
-    try:
-        try:
-            await web.TCPSite(runner, HOST, port).start()
-        except OSError as error:
-            raise UsageError(
-                f"the server cannot listen on port {port} of {HOST} ({error.strerror}); choose another --port"
-            ) from error
-        started(f"http://{HOST}:{runner.addresses[0][1]}")
-        await asyncio.Event().wait()
-    finally:
-        await runner.cleanup()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from faultset.datasets.serve.promql.answers import answer_instant, answer_range
-from faultset.datasets.serve.promql.evaluation import read_matchers
+from faultset.datasets.serve.promql.evaluation import answer_instant, answer_range, read_matchers
 from faultset.datasets.serve.promql.series import NEVER_MS, Labels, QueryError
 from faultset.datasets.serve.request_times import Parameters, duration_s, parse_integer, parse_time_ns, single
 from faultset.datasets.serve.telemetry import NS_PER_MS, ServedTelemetry

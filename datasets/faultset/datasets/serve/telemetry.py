@@ -1,21 +1,73 @@
-"""The telemetry of one episode, with the names and labels of monitoring systems and without the truth."""
+"""The telemetry of one episode and its clock, with the names and labels of monitoring systems and without the truth."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from faultset.datasets.metrics.prometheus_notation import series_labels
-from faultset.datasets.recorded_tables import read_frame, read_table
-from faultset.datasets.serve.clock import ServedClock
+from faultset.core.errors import UsageError
+from faultset.datasets.format.context import EpisodeContext
+from faultset.datasets.metrics.series import series_labels
 from faultset.datasets.serve.promql.series import NAME, SampledSeries, SeriesSet, build_series
+from faultset.datasets.table_reading import read_frame, read_table
 from faultset.datasets.views import EpisodeView
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_SECOND_NS = 1_000_000_000
+
+
+class ServedClock:
+    """Current time of a served episode; later rows are hidden.
+
+    Parameters
+    ----------
+    context
+        Context of the episode.
+    now_s
+        Current time in seconds from the start of the view; its end by default.
+    live_since_ns
+        Time on this machine's clock that corresponds to `now_s`; the served clock then runs, and all time stamps are
+        shifted. If None, the served clock stops at `now_s`, and time stamps are served as recorded.
+    wall_ns
+        Clock of this machine.
+
+    Attributes
+    ----------
+    offset_ns
+        Nanoseconds added to all recorded times.
+    """
+
+    def __init__(
+        self,
+        context: EpisodeContext,
+        now_s: float | None = None,
+        *,
+        live_since_ns: int | None = None,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        length_s = (context.view_end_ns - context.view_start_ns) / _SECOND_NS
+        if now_s is not None and now_s > length_s:
+            raise UsageError(
+                f"the current time must be at most {length_s:g} s, the length of the view of {context.episode}, got "
+                f"{now_s:g}"
+            )
+        self._fixed_ns = context.view_start_ns + round(_SECOND_NS * (length_s if now_s is None else now_s))
+        self._wall_ns = None if live_since_ns is None else wall_ns
+        self.offset_ns = 0 if live_since_ns is None else live_since_ns - self._fixed_ns
+        self.start_ns = context.view_start_ns + self.offset_ns
+
+    @property
+    def now_ns(self) -> int:
+        """Current time in UTC nanoseconds, as clients see it."""
+        return self._fixed_ns if self._wall_ns is None else self._wall_ns()
+
 
 NS_PER_MS = 1_000_000
 _SERIES = ("metric", "service", "pod", "container", "labels")

@@ -11,15 +11,6 @@ import pyarrow.compute as pc
 
 from faultset.core.files import canonical_json
 from faultset.core.times import rfc3339
-from faultset.datasets.kubectl.answers import (
-    UNRECORDED,
-    NegativeAnswer,
-    ToolAnswer,
-    answer_absent,
-    answer_not_recorded,
-    answer_ok,
-    answer_refused,
-)
 from faultset.datasets.kubectl.cluster_state import PodLogLine, Runs, Usage
 from faultset.datasets.kubectl.commands import CommandError, ShellSyntaxError, split_verb
 from faultset.datasets.kubectl.kinds import (
@@ -31,7 +22,19 @@ from faultset.datasets.kubectl.kinds import (
     resource_name,
 )
 from faultset.datasets.kubectl.object_tables import Cells, Object
-from faultset.datasets.kubectl.printing import Event, cpu_text, last_occurrences, memory_text
+from faultset.datasets.kubectl.printing import (
+    UNRECORDED,
+    Event,
+    NegativeAnswer,
+    ToolAnswer,
+    answer_absent,
+    answer_not_recorded,
+    answer_ok,
+    answer_refused,
+    cpu_text,
+    last_occurrences,
+    memory_text,
+)
 from faultset.datasets.kubectl.reader import (
     READ_FLAGS,
     READ_VERBS,

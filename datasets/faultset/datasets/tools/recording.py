@@ -17,7 +17,7 @@ from faultset.core.errors import DataError, UsageError
 from faultset.core.times import rfc3339
 from faultset.datasets.format.context import IMPORTED, EpisodeContext
 from faultset.datasets.format.schemas import time_column
-from faultset.datasets.kubectl.answers import ToolAnswer, answer_absent, answer_not_recorded
+from faultset.datasets.kubectl.printing import ToolAnswer, answer_absent, answer_not_recorded
 from faultset.datasets.log_masks import mask_column
 from faultset.datasets.views import EpisodeView
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faultset.datasets.format.schemas import time_column
-from faultset.datasets.kubectl.answers import (
+from faultset.datasets.kubectl.printing import (
     ToolAnswer,
     answer_empty,
     answer_invalid,

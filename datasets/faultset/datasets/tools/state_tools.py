@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from faultset.datasets.kubectl.answers import (
+from faultset.datasets.kubectl.kinds import canonical_kind
+from faultset.datasets.kubectl.printing import (
     ToolAnswer,
     answer_absent,
     answer_empty,
@@ -14,9 +15,8 @@ from faultset.datasets.kubectl.answers import (
     answer_not_recorded,
     answer_ok,
     format_folded_table,
+    stamp,
 )
-from faultset.datasets.kubectl.kinds import canonical_kind
-from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.tools.recording import RECORDED_KINDS, VisibleTables
 
 Kind = Annotated[str, Field(description="Kind of object, for instance Pod, Deployment, Service or Endpoints.")]

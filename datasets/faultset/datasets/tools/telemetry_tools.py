@@ -13,7 +13,7 @@ from pydantic import Field
 
 from faultset.core.printable import count_text
 from faultset.core.times import rfc3339
-from faultset.datasets.kubectl.answers import (
+from faultset.datasets.kubectl.printing import (
     ToolAnswer,
     answer_absent,
     answer_empty,
@@ -21,8 +21,8 @@ from faultset.datasets.kubectl.answers import (
     answer_ok,
     format_folded_table,
     format_number,
+    stamp,
 )
-from faultset.datasets.kubectl.printing import stamp
 from faultset.datasets.status_codes import is_error_code
 from faultset.datasets.tools.recording import VisibleTables
 from faultset.datasets.tools.state_tools import Cursor, Limit, ServiceFilter, SinceS

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from faultset.core.errors import FaultsetError
 from faultset.core.printable import printable
 from faultset.core.times import rfc3339
-from faultset.datasets.kubectl.answers import ToolAnswer, answer_invalid, answer_ok
+from faultset.datasets.kubectl.printing import ToolAnswer, answer_invalid, answer_ok
 from faultset.datasets.tools.recorded_state import kubectl
 from faultset.datasets.tools.recording import ViewClock, VisibleTables
 from faultset.datasets.tools.sql import query, sql_is_installed

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from faultset.datasets.training.features import StepFeatures
     from faultset.datasets.training.folds import EpisodeLabel, Fold, dataset_folds, episode_labels
     from faultset.datasets.training.frameworks import jax_batches, polars_tables, tf_dataset, torch_dataset
-    from faultset.datasets.training.recording_windows import RecordingWindows
-    from faultset.datasets.training.windows import EpisodeWindows, WindowBatch
+    from faultset.datasets.training.windows import EpisodeWindows, RecordingWindows, WindowBatch
 
 __all__ = [
     "EpisodeLabel",

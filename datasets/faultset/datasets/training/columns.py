@@ -16,8 +16,8 @@ from faultset.core.errors import DataError, UsageError, unknown_name
 from faultset.core.times import step_seconds
 from faultset.datasets.log_masks import mask_column
 from faultset.datasets.metrics.roles import ROLES, is_health_metric, parse_roles
-from faultset.datasets.recorded_tables import read_table, read_wide
 from faultset.datasets.status_codes import is_error_code
+from faultset.datasets.table_reading import read_table, read_wide
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView

@@ -14,8 +14,7 @@ from faultset.agents.interface.session import AgentSession, SessionTask
 from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS, interpret_answer
 from faultset.core.errors import UsageError
 from faultset.core.printable import count_text
-from faultset.datasets.kubectl.answers import format_folded_table
-from faultset.datasets.kubectl.printing import stamp
+from faultset.datasets.kubectl.printing import format_folded_table, stamp
 
 MAX_STEPS = 30
 NEXT_ACTION = "Please take the next action"

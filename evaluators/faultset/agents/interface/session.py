@@ -10,7 +10,7 @@ from pydantic import Field
 from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS
 from faultset.core.errors import UsageError
 from faultset.core.times import rfc3339
-from faultset.datasets.kubectl.answers import ToolAnswer, answer_invalid, answer_ok, answer_refused
+from faultset.datasets.kubectl.printing import ToolAnswer, answer_invalid, answer_ok, answer_refused
 from faultset.datasets.tools.recording import ViewClock
 from faultset.datasets.tools.toolset import TOOLS_VERSION, EpisodeTools, build_tool
 

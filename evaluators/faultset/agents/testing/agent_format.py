@@ -14,7 +14,7 @@ from faultset.agents.imports import import_runs, score_runs
 from faultset.agents.runs.record import read_runs, read_truths, trajectory_file
 from faultset.agents.trajectory import Trajectory
 from faultset.core.errors import DataError, FaultsetError
-from faultset.datasets.testing.mutations import mutate, mutation_seeds
+from faultset.datasets.testing import mutate, mutation_seeds
 
 LONGEST_S = 60.0
 """Time limit for one damaged sample."""

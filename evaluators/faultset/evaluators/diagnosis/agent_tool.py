@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from faultset.datasets.kubectl.answers import ToolAnswer, answer_invalid, answer_ok
+from faultset.datasets.kubectl.printing import ToolAnswer, answer_invalid, answer_ok
 from faultset.datasets.tools.recording import ViewClock
 from faultset.datasets.tools.toolset import Tool, build_tool
 from faultset.datasets.views import EpisodeView

@@ -10,7 +10,7 @@ _MAX_SERVICES = 3
 
 
 def answer_lanes(analysis: IncidentAnalysis) -> list[dict[str, Any]]:
-    """Return the answers of all methods of an analysis in the format of `faultset.datasets.explorer.answers`."""
+    """Return the answers of all methods of an analysis in the format of `faultset.datasets.explorer.content`."""
     protocol = "given" if analysis.moment_from == GIVEN else "detected"
     lanes = [
         _build_lane("detection", alarm.detector, "detector", "detected", alarm.status) | {"alarm_ns": alarm.time_ns}

@@ -13,8 +13,7 @@ from faultset.core.printable import count_text, quoted
 from faultset.core.processes import scratch
 from faultset.core.times import SECOND_NS, utc_text
 from faultset.datasets.dataset import Dataset, Episode, dataset_folder, is_episode, open_dataset
-from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.table_folders import TELEMETRY
+from faultset.datasets.format.episodes import EPISODES, TELEMETRY
 from faultset.datasets.format.version_files import VERSIONS
 from faultset.datasets.imports.cases import episode_id
 from faultset.datasets.imports.windows import reference_end

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.context import CONTEXT_FILE
+from faultset.datasets.format.episodes import TELEMETRY
 from faultset.datasets.format.labels import AlarmLocation
-from faultset.datasets.format.table_folders import TELEMETRY
 from faultset.datasets.validation import check_content
 from faultset.evaluators.execution.dataset_source import EpisodeLocation, local_folders
 from faultset.evaluators.execution.runners.confinement import dataset_paths

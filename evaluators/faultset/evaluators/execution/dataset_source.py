@@ -24,9 +24,8 @@ from faultset.core.processes import make_scratch
 from faultset.datasets.checks.telemetry import ReferenceGaps, gap_messages, reference_gaps
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE
-from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.episodes import EPISODES, TRUTH, table_file
 from faultset.datasets.format.labels import read_label
-from faultset.datasets.format.table_folders import TRUTH, table_file
 from faultset.datasets.format.version_files import VERSIONS
 from faultset.datasets.remote.file_systems import (
     copy_version,

@@ -10,10 +10,9 @@ from typing import Self
 
 from faultset.core.processes import scratch
 from faultset.datasets.format.context import CONTEXT_FILE
-from faultset.datasets.format.episodes import EPISODES
+from faultset.datasets.format.episodes import EPISODES, TELEMETRY, table_file
 from faultset.datasets.format.storage import QUICK, write_parquet
-from faultset.datasets.format.table_folders import TELEMETRY, table_file
-from faultset.datasets.view_ends import select_available_rows
+from faultset.datasets.recordings.window_view import select_available_rows
 from faultset.datasets.views import EpisodeView
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.format.stretches import Stretch
-from faultset.datasets.format.table_folders import table_file
+from faultset.datasets.format.episodes import table_file
+from faultset.datasets.format.recordings import Stretch
 from faultset.datasets.recordings.cuts import (
     Cut,
     CutLengths,

@@ -15,8 +15,8 @@ from faultset.core.locks import new_folder
 from faultset.core.output import Progress, StepCounter
 from faultset.datasets.cache import cached_path, make_cache
 from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.format.recordings import Stretch
 from faultset.datasets.format.storage import translate_disk_full
-from faultset.datasets.format.stretches import Stretch
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.recordings.cuts import REVISION, cut_view, write_cut
 from faultset.datasets.recordings.recording import Recording

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.stretches import Stretch
+from faultset.datasets.format.recordings import Stretch
 from faultset.datasets.recordings.cuts import Cut
 from faultset.datasets.recordings.recording import Recording
 

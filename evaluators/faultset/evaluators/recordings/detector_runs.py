@@ -15,7 +15,7 @@ import numpy.typing as npt
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.context import IMPORTED
 from faultset.datasets.format.incidents import ANOMALY
-from faultset.datasets.format.stretches import subtract_intervals
+from faultset.datasets.format.recordings import subtract_intervals
 from faultset.datasets.recordings.recording import Recording
 from faultset.evaluators.recordings.detection_windows import DetectionWindow, choose_reference_ns
 from faultset.evaluators.results.rows import ResultRow

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from faultset.core.errors import DataError
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.format.stretches import Stretch, find_time_at, skip_intervals
+from faultset.datasets.format.recordings import Stretch, find_time_at, skip_intervals
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.training.folds import CROSS
 

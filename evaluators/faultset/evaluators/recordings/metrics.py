@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.stretches import subtract_intervals
+from faultset.datasets.format.recordings import subtract_intervals
 from faultset.evaluators.recordings.detector_runs import DetectorRun, Outcome, ScoredIncident
 from faultset.evaluators.scoring.detection import BUFFER_S, NO_THRESHOLD
 from faultset.evaluators.scoring.metrics import Metric

@@ -22,7 +22,7 @@ import pytest
 from parity import HalvedEpisode, by_plan, comparable, lacking, unmatched
 
 from faultset.collector.runtime.builds import TAGS
-from faultset.datasets.checks.findings import Finding
+from faultset.datasets.checks import Finding
 from faultset.datasets.checks.verification import verify
 
 FEW = ("target-port", "scale-to-zero")

@@ -9,7 +9,7 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets import examine
-from faultset.datasets.cli.telemetry import show_report
+from faultset.datasets.cli.exchange import show_report
 from faultset.datasets.imports.telemetry.reports import TelemetryReport
 from faultset.datasets.imports.telemetry.run import examine_telemetry
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from faultset.baselines.api.contract import Detection, Diagnosis, Evidence, Ranking
-from faultset.datasets.testing.mutations import mutate, mutation_seeds
+from faultset.datasets.testing import mutate, mutation_seeds
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.execution.runners.answers import check_detection, check_diagnosis, check_ranking
 from faultset.evaluators.execution.runners.messages import (

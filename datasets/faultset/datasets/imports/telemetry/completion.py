@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from faultset.datasets.format.row_order import SERIES_COLUMNS, as_array, in_one_chunk, order_of
+from faultset.datasets.format.storage import SERIES_COLUMNS, as_array, in_one_chunk, order_of
 from faultset.datasets.imports.columns import drop_repeats, encode_words
 from faultset.datasets.imports.spans import infer_kinds_and_peers
 

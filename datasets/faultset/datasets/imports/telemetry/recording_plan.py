@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.core.times import SECOND_NS
+from faultset.datasets.format.recordings import Stretch, remove_intervals
 from faultset.datasets.format.schemas import LONGEST_VIEW_NS
-from faultset.datasets.format.stretches import Stretch, remove_intervals
 from faultset.datasets.imports.contract import build_cause
 from faultset.datasets.imports.recordings import split_window
 from faultset.datasets.imports.telemetry.incidents import EpisodeWindow

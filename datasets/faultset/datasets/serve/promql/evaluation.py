@@ -1,12 +1,8 @@
-"""Evaluate PromQL expressions over the series of an episode.
-
-Selectors with offset and @, subqueries, all operators, all aggregations except `count_values`, and the functions in
-`FUNCTIONS` are supported; native histograms are not.
-"""
+"""Evaluate PromQL expressions over the series of an episode."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
@@ -15,20 +11,40 @@ from typing import Any
 import numpy as np
 import promql_parser as parser
 
-from faultset.datasets.serve.promql import functions
-from faultset.datasets.serve.promql.operators import Matching, Value, combine
+from faultset.datasets.metrics.series import sample_text
 from faultset.datasets.serve.promql.series import (
+    MIN_SAMPLES,
     NAME,
     NEVER_MS,
+    WINDOW_FUNCTIONS,
     Floats,
     Ints,
     LabelMatcher,
     QueryError,
     SampledSeries,
     SeriesSet,
+    SlidingWindows,
+    quantile,
 )
-from faultset.datasets.serve.promql.vectors import AGGREGATIONS, Vector, aggregate, select_extreme, unique, without
-from faultset.datasets.serve.promql.windows import MIN_SAMPLES, WINDOW_FUNCTIONS, SlidingWindows, quantile
+from faultset.datasets.serve.promql.vectors import (
+    AGGREGATIONS,
+    ELEMENTWISE,
+    Matching,
+    Value,
+    Vector,
+    aggregate,
+    combine,
+    group_key,
+    histogram_quantile,
+    join_labels,
+    mark_absent,
+    replace_label,
+    round_values,
+    select_extreme,
+    to_scalar,
+    unique,
+    without,
+)
 
 LOOKBACK_MS = 300_000
 MAX_CELLS = 20_000_000
@@ -272,7 +288,7 @@ def _aggregate(node: parser.AggregateExpr, query: Query) -> Vector:
     operation = str(node.op)
     vector = _evaluate_vector(node.expr, query)
     is_without = node.modifier is not None and str(node.modifier.type).endswith("Without")
-    key = functions.group_key(list(node.modifier.labels) if node.modifier is not None else [], is_without=is_without)
+    key = group_key(list(node.modifier.labels) if node.modifier is not None else [], is_without=is_without)
     if operation in ("topk", "bottomk"):
         return select_extreme(vector, key, _evaluate_scalar(node.param, query), largest=operation == "topk")
     if operation == "quantile":
@@ -304,8 +320,8 @@ def _evaluate_call(node: parser.Call, query: Query) -> Value:
     name, arguments = node.func.name, node.args
     if name in WINDOW_FUNCTIONS or name == "quantile_over_time":
         return _evaluate_windows(node, query)
-    if name in functions.ELEMENTWISE:
-        return _evaluate_vector(arguments[0], query).map(functions.ELEMENTWISE[name])
+    if name in ELEMENTWISE:
+        return _evaluate_vector(arguments[0], query).map(ELEMENTWISE[name])
     function = _FUNCTIONS.get(name)
     if function is None:
         raise QueryError(f'the function "{name}" is not supported; use one of {", ".join(FUNCTIONS)}')
@@ -335,7 +351,7 @@ def _to_vector(arguments: Sequence[Any], query: Query) -> Value:
 def _absent(arguments: Sequence[Any], query: Query) -> Value:
     node = _unwrap(arguments[0])
     equal = _list_matchers(node) if isinstance(node, parser.VectorSelector) else []
-    return functions.mark_absent(
+    return mark_absent(
         _evaluate_vector(node, query), {item.name: item.value for item in equal if item.sign == "=" and item.value}
     )
 
@@ -348,7 +364,7 @@ def _clamp(arguments: Sequence[Any], query: Query, *, low: int | None, high: int
 
 def _round(arguments: Sequence[Any], query: Query) -> Value:
     nearest = _evaluate_scalar(arguments[1], query) if len(arguments) > 1 else 1.0
-    return _evaluate_vector(arguments[0], query).map(lambda values: functions.round_values(values, nearest))
+    return _evaluate_vector(arguments[0], query).map(lambda values: round_values(values, nearest))
 
 
 def _sort(arguments: Sequence[Any], query: Query, *, descending: bool) -> Value:
@@ -364,7 +380,7 @@ _FUNCTIONS: Mapping[str, _Function] = {
     "time": _time,
     "timestamp": _timestamp,
     "vector": _to_vector,
-    "scalar": lambda arguments, query: functions.to_scalar(_evaluate_vector(arguments[0], query)),
+    "scalar": lambda arguments, query: to_scalar(_evaluate_vector(arguments[0], query)),
     "absent": _absent,
     "clamp": lambda arguments, query: _clamp(arguments, query, low=1, high=2),
     "clamp_min": lambda arguments, query: _clamp(arguments, query, low=1, high=None),
@@ -372,18 +388,80 @@ _FUNCTIONS: Mapping[str, _Function] = {
     "round": _round,
     "sort": lambda arguments, query: _sort(arguments, query, descending=False),
     "sort_desc": lambda arguments, query: _sort(arguments, query, descending=True),
-    "histogram_quantile": lambda arguments, query: functions.histogram_quantile(
+    "histogram_quantile": lambda arguments, query: histogram_quantile(
         _evaluate_scalar(arguments[0], query), _evaluate_vector(arguments[1], query)
     ),
-    "label_replace": lambda arguments, query: functions.replace_label(
+    "label_replace": lambda arguments, query: replace_label(
         _evaluate_vector(arguments[0], query), *(_get_text(argument) for argument in arguments[1:5])
     ),
-    "label_join": lambda arguments, query: functions.join_labels(
+    "label_join": lambda arguments, query: join_labels(
         _evaluate_vector(arguments[0], query),
         _get_text(arguments[1]),
         _get_text(arguments[2]),
         [_get_text(argument) for argument in arguments[3:]],
     ),
 }
-FUNCTIONS = tuple(sorted([*_FUNCTIONS, *functions.ELEMENTWISE, *WINDOW_FUNCTIONS, "quantile_over_time"]))
+FUNCTIONS = tuple(sorted([*_FUNCTIONS, *ELEMENTWISE, *WINDOW_FUNCTIONS, "quantile_over_time"]))
 """Names of the supported functions."""
+
+
+MAX_STEPS = 11_000
+"""Maximum number of steps of a range query, as in Prometheus."""
+
+
+def answer_instant(query: str, series: SeriesSet, at_ms: int, now_ms: int) -> dict[str, Any]:
+    """Return the data of an instant query.
+
+    Parameters
+    ----------
+    at_ms
+        Time of the values, milliseconds since 1970.
+    now_ms
+        Current time; later samples are hidden.
+    """
+    value = evaluate(query, Query(series=series, times_ms=np.array([at_ms], dtype=np.int64), now_ms=now_ms))
+    if isinstance(value, str):
+        return {"resultType": "string", "result": [at_ms / 1e3, value]}
+    if isinstance(value, list):
+        result = [{"metric": dict(item.labels), "values": _pairs(item.times_ms / 1e3, item.values)} for item in value]
+        return {"resultType": "matrix", "result": result}
+    if isinstance(value, Vector):
+        rows = zip(value.labels, value.values[:, 0], value.present[:, 0], strict=True)
+        result = [
+            {"metric": dict(labels), "value": [at_ms / 1e3, sample_text(sample)]}
+            for labels, sample, shown in rows
+            if shown
+        ]
+        return {"resultType": "vector", "result": result}
+    return {"resultType": "scalar", "result": [at_ms / 1e3, sample_text(value[0])]}
+
+
+def answer_range(
+    query: str, series: SeriesSet, start_ms: int, end_ms: int, step_ms: int, now_ms: int
+) -> dict[str, Any]:
+    """Return the data of a range query; see `answer_instant`."""
+    if step_ms <= 0:
+        raise QueryError('"step" must be at least a millisecond, for example 15s')
+    if end_ms < start_ms:
+        raise QueryError('"end" must not be before "start"; give a later time')
+    steps = (end_ms - start_ms) // step_ms + 1
+    if steps > MAX_STEPS:
+        raise QueryError(f'the query has {steps} steps, but at most {MAX_STEPS} are allowed; increase "step"')
+    times_ms = start_ms + step_ms * np.arange(steps, dtype=np.int64)
+    value = evaluate(query, Query(series=series, times_ms=times_ms, now_ms=now_ms))
+    if isinstance(value, str | list):
+        raise QueryError("a range query must yield a number for each step, not text or ranges; use an instant query")
+    if not isinstance(value, Vector):
+        value = Vector(labels=[()], values=value[None, :], present=np.ones((1, steps), dtype=bool))
+    seconds = times_ms / 1e3
+    rows = zip(value.labels, value.values, value.present, strict=True)
+    result = [
+        {"metric": dict(labels), "values": _pairs(seconds[shown], samples[shown])}
+        for labels, samples, shown in sorted(rows, key=lambda row: row[0])
+        if shown.any()
+    ]
+    return {"resultType": "matrix", "result": result}
+
+
+def _pairs(seconds: Iterable[float], values: Iterable[float]) -> list[list[Any]]:
+    return [[float(second), sample_text(value)] for second, value in zip(seconds, values, strict=True)]

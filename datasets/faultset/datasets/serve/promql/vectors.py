@@ -1,15 +1,17 @@
-"""Instant vectors over all steps of a query: aggregation and matching of labels."""
+"""Instant vectors over all steps of a query: aggregation, operators and functions."""
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from faultset.datasets.serve.promql.series import NAME, Floats, Labels, QueryError
-from faultset.datasets.serve.promql.windows import quantile
+from faultset.datasets.serve.promql.series import NAME, Floats, Labels, QueryError, quantile
 
 Flags = npt.NDArray[np.bool_]
 
@@ -185,3 +187,290 @@ def select_extreme(vector: Vector, key: Callable[[Labels], Labels], counts: Floa
             present[chosen, step] = vector.present[chosen, step]
         order += members[sequence[:, 0]].tolist()
     return Vector(labels=vector.labels, values=vector.values, present=present).pick(order)
+
+
+Value = Vector | Floats
+"""A vector, or a scalar as an array [steps]."""
+
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": np.divide,
+    "%": np.fmod,
+    "^": np.power,
+    "atan2": np.arctan2,
+}
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+    ">=": operator.ge,
+    "<=": operator.le,
+}
+SET_OPERATORS = ("and", "or", "unless")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matching:
+    """How the rows of two vectors are matched.
+
+    Attributes
+    ----------
+    names
+        Labels to match on, or to ignore.
+    is_on
+        Whether only the labels `names` are compared, rather than all other labels.
+    many
+        Side with several rows per match: "left", "right" or "" for none.
+    included
+        Labels to copy from the side with one row.
+    returns_bool
+        Whether a comparison returns 0 or 1 instead of filtering.
+    """
+
+    names: Sequence[str] = ()
+    is_on: bool = False
+    many: str = ""
+    included: Sequence[str] = ()
+    returns_bool: bool = False
+
+    def key(self, labels: Labels) -> Labels:
+        """Return the labels that must be equal."""
+        return only(labels, self.names) if self.is_on else without(labels, (*self.names, NAME))
+
+
+def combine(symbol: str, left: Value, right: Value, matching: Matching) -> Value:
+    """Apply a binary operator; its operands must have suitable types. Raise QueryError if rows cannot be matched."""
+    with np.errstate(all="ignore"):
+        if isinstance(left, Vector) and isinstance(right, Vector):
+            combine_rows = _combine_sets if symbol in SET_OPERATORS else _combine_vectors
+            return combine_rows(symbol, left, right, matching)
+        if isinstance(left, Vector):
+            return _combine_scalar(symbol, left, left.values, right, left.values, matching)
+        if isinstance(right, Vector):
+            return _combine_scalar(symbol, right, left, right.values, right.values, matching)
+        return np.asarray((ARITHMETIC | COMPARISONS)[symbol](left, right), dtype=float)
+
+
+def _combine_scalar(symbol: str, vector: Vector, left: Any, right: Any, shown: Floats, matching: Matching) -> Vector:
+    if symbol in ARITHMETIC:
+        result = ARITHMETIC[symbol](left, right)
+        return unique(Vector(labels=drop_names(vector.labels), values=result, present=vector.present))
+    holds = COMPARISONS[symbol](left, right)
+    if matching.returns_bool:
+        return unique(Vector(labels=drop_names(vector.labels), values=holds.astype(float), present=vector.present))
+    return Vector(labels=vector.labels, values=shown, present=vector.present & holds)
+
+
+def _combine_vectors(symbol: str, left: Vector, right: Vector, matching: Matching) -> Vector:
+    many, single = (right, left) if matching.many == "right" else (left, right)
+    partners = _single_rows(single, matching)
+    keys = [matching.key(labels) for labels in many.labels]
+    rows = [row for row, key in enumerate(keys) if key in partners]
+    if not rows:
+        return Vector.empty(left.values.shape[1])
+    many_side = many.pick(rows)
+    merged = Vector.stack(
+        [partners[keys[row]][0] for row in rows],
+        [partners[keys[row]][1] for row in rows],
+        [partners[keys[row]][2] for row in rows],
+        left.values.shape[1],
+    )
+    if not matching.many:
+        _refuse_several([keys[row] for row in rows], many_side)
+    first, second = (merged, many_side) if matching.many == "right" else (many_side, merged)
+    present = many_side.present & merged.present
+    keeps_name = symbol in COMPARISONS and not matching.returns_bool
+    if symbol in ARITHMETIC:
+        values = ARITHMETIC[symbol](first.values, second.values)
+    else:
+        holds = COMPARISONS[symbol](first.values, second.values)
+        values = holds.astype(float) if matching.returns_bool else first.values
+        present = present if matching.returns_bool else present & holds
+    labels = [
+        _result_labels(many_side.labels[row], merged.labels[row], matching, keeps_name) for row in range(len(rows))
+    ]
+    return unique(Vector(labels=labels, values=values, present=present))
+
+
+def _single_rows(vector: Vector, matching: Matching) -> dict[Labels, tuple[Labels, Any, Any]]:
+    """Return the labels, values and presence by match key; two rows of a key must not have values at the same step."""
+    side = "left" if matching.many == "right" else "right"
+    single = {}
+    for key, rows in group_rows(vector.labels, matching.key).items():
+        values, present = vector.values[rows], vector.present[rows]
+        if bool((present.sum(axis=0) > 1).any()):
+            raise QueryError(
+                f"several series on the {side} side match {format_labels(key)}; match more labels with on(...), or use "
+                "group_left or group_right",
+                "execution",
+            )
+        single[key] = (
+            vector.labels[rows[-1]],
+            np.where(present, values, 0.0).sum(axis=0),
+            present.any(axis=0),
+        )
+    return single
+
+
+def _refuse_several(keys: Sequence[Labels], vector: Vector) -> None:
+    for key, rows in group_rows(keys, lambda labels: labels).items():
+        if bool((vector.present[rows].sum(axis=0) > 1).any()):
+            raise QueryError(
+                f"several series on the left side match {format_labels(key)}; add group_left for many-to-one matching",
+                "execution",
+            )
+
+
+def _result_labels(many: Labels, single: Labels, matching: Matching, keeps_name: bool) -> Labels:
+    labels = many if keeps_name else without(many, (NAME,))
+    if not matching.many:
+        return only(labels, matching.names) if matching.is_on else without(labels, matching.names)
+    copied = {name: value for name, value in single if name in matching.included}
+    return tuple(sorted((dict(without(labels, matching.included)) | copied).items()))
+
+
+def _combine_sets(symbol: str, left: Vector, right: Vector, matching: Matching) -> Vector:
+    shown = {key: right.present[rows].any(axis=0) for key, rows in group_rows(right.labels, matching.key).items()}
+    steps = left.values.shape[1]
+    nothing = np.zeros(steps, dtype=bool)
+    if symbol == "or":
+        covered = {key: left.present[rows].any(axis=0) for key, rows in group_rows(left.labels, matching.key).items()}
+        others = [~covered.get(matching.key(labels), nothing) for labels in right.labels]
+        present = right.present & np.array(others) if others else right.present
+        return unique(
+            Vector(
+                labels=left.labels + right.labels,
+                values=np.concatenate([left.values, right.values]),
+                present=np.concatenate([left.present, present]),
+            )
+        )
+    masks = [shown.get(matching.key(labels), nothing) for labels in left.labels]
+    mask = np.array(masks) if masks else left.present
+    return Vector(labels=left.labels, values=left.values, present=left.present & (mask if symbol == "and" else ~mask))
+
+
+BUCKET = "le"
+
+ELEMENTWISE: Mapping[str, Callable[[Floats], Floats]] = {
+    "abs": np.abs,
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "sqrt": np.sqrt,
+    "exp": np.exp,
+    "ln": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "sgn": np.sign,
+}
+"""Functions that are applied to each value of a vector."""
+
+
+def histogram_quantile(level: Floats, buckets: Vector) -> Vector:
+    """Return a quantile of each histogram, interpolated within its buckets as in Prometheus.
+
+    Parameters
+    ----------
+    level
+        [steps] from 0 to 1.
+    buckets
+        Cumulative buckets with the label `le`.
+    """
+    usable = [row for row, labels in enumerate(buckets.labels) if _get_bound(labels) is not None]
+    buckets = buckets.pick(usable)
+    labels, values, present = [], [], []
+    for group, rows in group_rows(buckets.labels, lambda pairs: without(pairs, (BUCKET, NAME))).items():
+        bounds = np.array([_get_bound(buckets.labels[row]) for row in rows], dtype=float)
+        order = np.argsort(bounds, kind="stable")
+        bounds, counts, shown = bounds[order], buckets.values[rows][order], buckets.present[rows][order]
+        labels.append(group)
+        present.append(shown.any(axis=0))
+        columns = zip(level, counts.T, shown.T, strict=True)
+        values.append(np.array([_quantile_of(each, bounds[mask], column[mask]) for each, column, mask in columns]))
+    return Vector.stack(labels, values, present, len(level))
+
+
+def _get_bound(labels: Labels) -> float | None:
+    try:
+        return float(dict(labels)[BUCKET])
+    except (KeyError, ValueError):
+        return None
+
+
+def _quantile_of(level: float, bounds: Floats, counts: Floats) -> float:
+    if np.isnan(level) or len(bounds) < 2 or not np.isposinf(bounds[-1]):
+        return np.nan
+    if not 0 <= level <= 1:
+        return -np.inf if level < 0 else np.inf
+    bounds, first = np.unique(bounds, return_index=True)
+    counts = np.maximum.accumulate(np.add.reduceat(counts, first))
+    total = counts[-1]
+    if len(bounds) < 2 or not total > 0:
+        return np.nan
+    rank = level * total
+    bucket = int(np.searchsorted(counts[:-1], rank))
+    if bucket == len(bounds) - 1:
+        return float(bounds[-2])
+    if bucket == 0 and bounds[0] <= 0:
+        return float(bounds[0])
+    start, before = (bounds[bucket - 1], counts[bucket - 1]) if bucket else (0.0, 0.0)
+    inside = counts[bucket] - before
+    return float(start + (bounds[bucket] - start) * ((rank - before) / inside if inside else 0.0))
+
+
+def replace_label(vector: Vector, target: str, replacement: str, source: str, pattern: str) -> Vector:
+    """Set the label `target` of rows whose label `source` matches a regular expression.
+
+    The replacement may refer to the groups of the expression, as in `$1`.
+    """
+    try:
+        compiled = re.compile(pattern, re.DOTALL)
+    except re.error as error:
+        raise QueryError(f'the regular expression "{pattern}" is invalid ({error}); correct it') from None
+    template = re.sub(r"\$\{?(\w+)\}?", r"\\g<\1>", replacement.replace("\\", r"\\"))
+    labels = []
+    for pairs in vector.labels:
+        match = compiled.fullmatch(dict(pairs).get(source, ""))
+        labels.append(pairs if match is None else _set_label(pairs, target, match.expand(template)))
+    return unique(Vector(labels=labels, values=vector.values, present=vector.present))
+
+
+def join_labels(vector: Vector, target: str, separator: str, sources: list[str]) -> Vector:
+    """Set the label `target` to the joined values of other labels."""
+    labels = [
+        _set_label(pairs, target, separator.join(dict(pairs).get(source, "") for source in sources))
+        for pairs in vector.labels
+    ]
+    return unique(Vector(labels=labels, values=vector.values, present=vector.present))
+
+
+def _set_label(labels: Labels, name: str, value: str) -> Labels:
+    others = dict(without(labels, (name,)))
+    return tuple(sorted((others | ({name: value} if value else {})).items()))
+
+
+def mark_absent(vector: Vector, matchers: Mapping[str, str]) -> Vector:
+    """Return 1 at the steps at which a vector is empty, with the labels that its selector requires."""
+    present: Flags = ~np.any(vector.present, axis=0)
+    labels = tuple(sorted((name, value) for name, value in matchers.items() if name != NAME))
+    return Vector(labels=[labels], values=np.ones((1, len(present))), present=present[None, :])
+
+
+def to_scalar(vector: Vector) -> Floats:
+    """Return the only value of each step, NaN at steps without exactly one."""
+    is_alone = vector.present.sum(axis=0) == 1
+    return np.where(is_alone, np.where(vector.present, vector.values, 0.0).sum(axis=0), np.nan)
+
+
+def group_key(names: list[str], *, is_without: bool) -> Callable[[Labels], Labels]:
+    """Return the function from labels to the group of an aggregation."""
+    if is_without:
+        return lambda labels: without(labels, (*names, NAME))
+    return lambda labels: only(labels, names)
+
+
+def round_values(values: Floats, nearest: Any) -> Floats:
+    """Return values rounded to multiples of `nearest`; halves are rounded up."""
+    return np.floor(values / nearest + 0.5) * nearest

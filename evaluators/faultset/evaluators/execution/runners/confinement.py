@@ -10,8 +10,7 @@ from pathlib import Path
 from faultset.core.landlock import confine, landlock_version
 from faultset.datasets.cache import FOLDER as CACHE_FOLDER
 from faultset.datasets.format.context import CONTEXT_FILE
-from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.table_folders import TELEMETRY
+from faultset.datasets.format.episodes import EPISODES, TELEMETRY
 from faultset.datasets.format.versions import VERSIONS
 from faultset.evaluators.execution.runners.messages import MethodProcess
 

@@ -42,7 +42,7 @@ _PRELOADED = (
     "pyarrow.parquet",
     "faultset.baselines.api.contract",
     "faultset.baselines.api.registry",
-    "faultset.datasets.metrics.frame_cache",
+    "faultset.datasets.cache",
     "faultset.datasets.metrics.frames",
     "faultset.evaluators.execution.runners.answers",
     "faultset.evaluators.execution.runners.baseline_worker",

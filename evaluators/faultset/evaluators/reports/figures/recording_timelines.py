@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS, duration_text, elapsed_text
-from faultset.datasets.format.stretches import subtract_intervals
+from faultset.datasets.format.recordings import subtract_intervals
 from faultset.evaluators.recordings.detector_runs import DetectorRun, RecordingFacts, ScoredIncident
 from faultset.evaluators.scoring.alarms import Range
 

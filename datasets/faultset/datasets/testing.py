@@ -1,29 +1,35 @@
-"""Check an importer, given its name and a small sample of its data."""
+"""Check importers and exporters in the tests of the distributions that provide them, and change files at random."""
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 import random
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from faultset.core.errors import DataError, FaultsetError
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
+from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.exports.exporter import ExportOptions, export_dataset, load_layout, write_episodes
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.format.file_records import hashes_below
 from faultset.datasets.format.recordings import RECORDINGS, complete_recordings
-from faultset.datasets.format.version_files import VERSIONS
+from faultset.datasets.format.version_files import VERSIONS, hashes_below
 from faultset.datasets.format.versions import complete_episodes
 from faultset.datasets.imports.cases import try_import
 from faultset.datasets.imports.contract import DataIssue, ImportFormat, collect_issues
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.imports.registry import is_recognised, load_format, reading
 from faultset.datasets.recordings.validation import recording_problems
-from faultset.datasets.testing.mutations import mutate, mutation_seeds
 from faultset.datasets.validation import check_content
+
+__all__ = ["check_exporter", "check_importer"]
 
 _MAX_DAMAGED_FILES = 12
 _FULL_IMPORT_INTERVAL = 6
@@ -216,3 +222,159 @@ def _check_damage(name: str, sample: Path, folder: Path) -> None:
         incomplete = [path.name for path in out.glob("*/*.incomplete")]
         assert not incomplete, f"{name} leaves an incomplete case after an error in {file.name}"
         file.write_bytes(whole)
+
+
+def check_exporter(name: str, dataset: Path | str | None = None) -> None:
+    """Check an exporter that is installed under `name`.
+
+    - Every episode is written or left out with a reason.
+    - The same data gives the same files.
+    - A folder that is not empty is refused and not changed.
+    - Nothing is written outside the folder.
+
+    Parameters
+    ----------
+    name
+        Name in the entry-point group `faultset.exporters`.
+    dataset
+        Dataset with at least one episode that the layout can hold; by default a synthetic one.
+
+    Raises
+    ------
+    AssertionError
+        A check fails; the message describes it.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        if dataset is None:
+            dataset = folder / "dataset"
+            write_example_dataset(dataset, episodes=4)
+        dataset = Path(dataset)
+        _check_result(name, dataset, folder)
+        _check_full_folder(name, dataset, folder)
+        _check_location(name, dataset, folder)
+
+
+def _check_result(name: str, dataset: Path, folder: Path) -> None:
+    first, second = folder / "first", folder / "second"
+    result = export_dataset(name, dataset, first)
+    export_dataset(name, dataset, second)
+    expected = len(open_dataset(dataset).episodes)
+    assert result.episodes + len(result.left_out) == expected, (
+        f"{name} must write or leave out each of {expected} episodes, but writes {result.episodes} and leaves out "
+        f"{len(result.left_out)}"
+    )
+    assert all(result.left_out.values()), f"{name} leaves out episodes without a reason"
+    files = hashes_below(first)
+    assert files, f"{name} writes no files"
+    assert files == hashes_below(second), f"{name} writes different files the second time"
+
+
+def _check_full_folder(name: str, dataset: Path, folder: Path) -> None:
+    full = folder / "full"
+    full.mkdir()
+    (full / "mine.txt").write_text("mine")
+    try:
+        export_dataset(name, dataset, full)
+    except DataError:
+        assert [path.name for path in full.iterdir()] == ["mine.txt"], (
+            f"{name} changes a folder although it refuses to write into it"
+        )
+        return
+    raise AssertionError(f"{name} writes into a folder that is not empty")
+
+
+def _check_location(name: str, dataset: Path, folder: Path) -> None:
+    content, parent = open_dataset(dataset), folder / "parent"
+    out = parent / "out"
+    out.mkdir(parents=True)
+    layout = load_layout(name)(content, ExportOptions(), out)
+    before = _list_outside(parent, out)
+    write_episodes(layout, [episode for episode in content.episodes if layout.unavailable_reason(episode) is None])
+    assert before == _list_outside(parent, out), f"{name} writes outside its folder"
+
+
+def _list_outside(folder: Path, out: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if out not in path.parents}
+
+
+VARIABLE = "FAULTSET_MUTATIONS"
+"""Environment variable: number of mutations to try, or a range of seeds such as `2000-3000`."""
+_DEFAULT_COUNT = 12
+_VALUES: tuple[Any, ...] = (
+    None, True, 0, -1, 1, 2**63, -(2**63), 2**80, 1e308, -1e-308, float("nan"), float("inf"), "", "\x00", "\ud800",
+    "\x1b[2J", "../../x", "/etc/passwd", "x" * 70_000, [], {}, [[]], {"": {}}, [None], "NaN", "1e999", "٣",
+)  # fmt: skip
+_BYTES = (b"", b"\x00", b"\xff\xfe", b"\n", b",", b'"', b"[" * 5000, b"{", b"-", b"9" * 400, b"NaN", b"\r", b"1e999")
+
+
+def mutation_seeds() -> range:
+    """Return the seeds of the mutations to try, from the environment or a few by default."""
+    first, _, end = os.environ.get(VARIABLE, str(_DEFAULT_COUNT)).rpartition("-")
+    return range(int(first or 0), int(end))
+
+
+def mutate(content: bytes, rng: random.Random) -> bytes:
+    """Return content with one to three changes; JSON often remains valid, with different values."""
+    for _ in range(rng.randint(1, 3)):
+        change = rng.choice((_flip, _cut, _splice, _repeat, _insert, _zero, _change_json, _change_json))
+        content = change(content, rng)
+    return content
+
+
+def _offset(content: bytes, rng: random.Random) -> int:
+    return rng.randint(0, len(content))
+
+
+def _flip(content: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 16))):
+        if changed:
+            changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def _cut(content: bytes, rng: random.Random) -> bytes:
+    return content[: _offset(content, rng)]
+
+
+def _splice(content: bytes, rng: random.Random) -> bytes:
+    first, second = sorted((_offset(content, rng), _offset(content, rng)))
+    return content[:first] + content[second:]
+
+
+def _repeat(content: bytes, rng: random.Random) -> bytes:
+    first = _offset(content, rng)
+    second = min(len(content), first + rng.randint(1, 2000))
+    return content[:second] + content[first:second] * rng.randint(1, 5) + content[second:]
+
+
+def _insert(content: bytes, rng: random.Random) -> bytes:
+    offset = _offset(content, rng)
+    return content[:offset] + rng.choice(_BYTES) + content[offset:]
+
+
+def _zero(content: bytes, rng: random.Random) -> bytes:
+    first = _offset(content, rng)
+    length = min(len(content) - first, rng.randint(1, 4096))
+    return content[:first] + bytes(length) + content[first + length :]
+
+
+def _change_json(content: bytes, rng: random.Random) -> bytes:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return _flip(content, rng)
+    setters: list[tuple[Callable[[Any], None], Any]] = []
+
+    def visit(node: Any) -> None:
+        keys = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+        for key in keys:
+            setters.append((lambda new, key=key: node.__setitem__(key, new), node[key]))
+            visit(node[key])
+
+    visit(value)
+    if setters:
+        replace, old = rng.choice(setters)
+        replace(rng.choice((*_VALUES, [old], {"x": old}, str(old))))
+    return json.dumps(value).encode("utf-8", "surrogatepass")
