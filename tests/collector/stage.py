@@ -19,9 +19,9 @@ from typing import Any
 
 from faultset.collector.runtime.stores.redis_driver import redis_programs
 from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.containers import config_data
 from faultset.collector.spec.credentials import credential_secrets, decoded, secrets_of_spec
-from faultset.collector.spec.features.behaviour import format_flags, set_variant
-from faultset.collector.spec.features.configuration import config_data
+from faultset.collector.spec.features import format_flags, set_variant
 from faultset.collector.spec.files import format_spec
 
 FOLDERS = [str(Path(__file__).parents[2] / part) for part in ("collector", "datasets")]

@@ -10,11 +10,10 @@ import signal
 import sys
 import traceback
 
-from faultset.collector.runtime import service
-from faultset.collector.runtime.background import work
+from faultset.collector.runtime import processes, service
 from faultset.collector.runtime.stores import server
 
-PROGRAMS = {"faultset-service": service.main, "faultset-store": server.main, "faultset-work": work.main}
+PROGRAMS = {"faultset-service": service.main, "faultset-store": server.main, "faultset-work": processes.main}
 
 
 def child(order: dict, parent: int) -> int:

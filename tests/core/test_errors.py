@@ -38,7 +38,6 @@ HOME = {
     "kubernetes": (COLLECTOR / "platforms/kubernetes",),
     "mcp": (AGENTS / "interface", ROOT / "evaluators/faultset/evaluators/agent_tasks"),  # anyio comes with Inspect, too
     "serve": (ROOT / "datasets/faultset/datasets/serve",),
-    "stores": (COLLECTOR / "runtime/stores/originals",),
 }
 """Folders whose modules may import an extra's packages at once."""
 

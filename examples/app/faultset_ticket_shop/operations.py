@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
-from faultset.collector.runtime.expressions import getter
-from faultset.collector.runtime.steps import Step
+from faultset.collector.runtime.steps import Step, getter
 
 
 class Price(Step):

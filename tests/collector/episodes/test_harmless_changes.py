@@ -20,7 +20,7 @@ from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.hosts import QUICK, Phases
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.runtime.builds import HEALTHY, draw_builds
-from faultset.collector.spec.variation import Variation
+from faultset.collector.spec.app import Variation
 
 APPS = {name: app for name, app in load_apps().items() if app.deployed is None}
 LONG_VIEW = Phases(warmup_s=8, baseline_s=1000, fault_s=1000, cooldown_s=5)

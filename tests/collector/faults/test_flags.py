@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
-from faultset.collector.spec.reachability import services_reached
+from faultset.collector.spec.routes import services_reached
 
 
 def test_requests_for_images_reach_the_service_that_is_held_responsible_for_their_delay() -> None:

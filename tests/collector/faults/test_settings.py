@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faultset.collector.faults.settings import NeededKey, list_configured_services, list_needed_keys, sharing_services
 from faultset.collector.runtime.app_code import read_app
-from tests.collector.spec.features.test_configuration import SHOP
+from tests.collector.spec.test_containers import SHOP
 
 MORE = """
   other:

@@ -22,9 +22,9 @@ from closed_ports import closed_port
 
 from faultset.collector.apps import load_app
 from faultset.collector.ipc.channel import Channel, Message, decode, encode
-from faultset.collector.load.messages import BeginLoad, ChangeLoad, LoadStatistics, ReadStatistics, StopLoad
+from faultset.collector.load.episode_load import BeginLoad, ChangeLoad, LoadStatistics, ReadStatistics, StopLoad
 from faultset.collector.load.results import OUTCOMES, read_results
-from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC
+from faultset.collector.load.traffic import CONSTANT_TRAFFIC
 from faultset.collector.spec.files import format_spec
 
 

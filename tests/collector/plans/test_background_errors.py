@@ -14,7 +14,7 @@ from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.chosen_stores import planned_app
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
-from faultset.collector.spec.background_errors import BackgroundErrors
+from faultset.collector.spec.features import BackgroundErrors
 from faultset.collector.verdicts.client_requests import ComparisonWindows, client_impact, unsteady_reason
 from faultset.core.times import SECOND_NS
 

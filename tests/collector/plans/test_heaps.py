@@ -10,9 +10,9 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.plans.heaps import with_heaps
-from faultset.collector.runtime.background.heap import Heap
+from faultset.collector.runtime.background import Heap
 from faultset.collector.runtime.signals import Metrics
-from faultset.collector.spec.features.heap import HeapUse, Language
+from faultset.collector.spec.features import HeapUse, Language
 
 APPS = ["astronomy", "hotel", "social", "tidb"]
 
@@ -54,9 +54,9 @@ def test_a_heap_grows_with_requests_and_is_collected_and_metrics_show_it(languag
 
 def test_a_heap_takes_real_memory() -> None:
     code = """
-from faultset.collector.runtime.background.heap import Heap
+from faultset.collector.runtime.background import Heap
 from faultset.collector.runtime.signals import Metrics
-from faultset.collector.spec.features.heap import HeapUse
+from faultset.collector.spec.features import HeapUse
 
 def resident_mib():
     with open("/proc/self/statm") as file:

@@ -1,8 +1,13 @@
-"""Settings from the environment."""
+"""The environment of a service."""
 
 from __future__ import annotations
 
-from faultset.collector.runtime.environment import environment
+import time
+
+import pytest
+
+from faultset.collector.runtime import environment as environment_module
+from faultset.collector.runtime.environment import CpuAccount, environment, use_cpu
 
 
 def test_the_environment_is_read_when_asked() -> None:
@@ -25,3 +30,28 @@ def test_hosts_and_limits_of_calls_are_set_by_variables() -> None:
 def test_a_limit_that_is_no_number_limits_nothing() -> None:
     given = environment({"RPC_TIMEOUT_MS": "soon", "RPC_RETRIES": "-1"})
     assert (given.call_timeout_s, given.call_retries) == (None, 0)
+
+
+def test_work_uses_the_cpu_time_it_is_given() -> None:
+    before = time.thread_time()
+    use_cpu(3.0)
+    assert time.thread_time() - before >= 0.003
+
+
+def test_what_the_process_has_used_itself_is_part_of_a_request_s_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, worked = [0.0], []
+
+    def use(cpu_ms: float) -> None:
+        worked.append(round(cpu_ms, 3))
+        clock[0] += max(0.0, cpu_ms) / 1000
+
+    monkeypatch.setattr(environment_module, "use_cpu", use)
+    monkeypatch.setattr(time, "thread_time", lambda: clock[0])
+    account = CpuAccount()
+    clock[0] += 0.0004  # what reading the first request took
+    account.work(1.0)
+    clock[0] += 0.0030  # answering it, and reading the next one
+    account.work(1.0)
+    clock[0] += 0.0002
+    account.work(1.0)
+    assert worked == [0.6, -2.0, 0.8], "what was used before a request is counted once, and not kept for later ones"

@@ -11,7 +11,7 @@ import pytest
 from faultset.collector.platforms.fake import FakeSource
 from faultset.collector.sources.sampling import SampledSource
 from faultset.collector.testing import check_source
-from faultset.collector.testing.source import check_platform_source
+from faultset.collector.testing.platform import check_platform_source
 from faultset.datasets.format.schemas import AddedColumn
 
 EVENT = {"type": "Normal", "reason": "Pulled", "kind": "Pod", "name": "geo-1", "service": "geo", "message": "m"}

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from faultset.collector.load.workloads.patterns import Arrivals, parse_pattern
+from faultset.collector.load.patterns import Arrivals, parse_pattern
 from faultset.collector.verdicts.client_requests import (
     LOAD,
     MIN_ERROR_EFFECT,

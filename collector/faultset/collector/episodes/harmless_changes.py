@@ -24,7 +24,7 @@ from faultset.collector.platforms.base import EpisodePlatform, Platform
 from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.collector.runtime.builds import draw_builds
 from faultset.collector.runtime.stores.driver import REWRITE_PASSWORD
-from faultset.collector.spec.pod_manifests import config_name
+from faultset.collector.spec.manifests import config_name
 from faultset.core.times import rfc3339
 
 POD_KINDS: frozenset[DecoyKind] = frozenset({"rollout", "restart", "scale-out", "replica-restart"})

@@ -23,7 +23,7 @@ from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.contract import EarlyReader, NotingSource
 from faultset.collector.sources.recorder import SourceRecorder, SourceRows
 from faultset.collector.spec.app import AppSpec
-from faultset.collector.spec.reachability import services_reached
+from faultset.collector.spec.routes import services_reached
 from faultset.collector.verdicts.client_requests import as_seen_at
 from faultset.collector.verdicts.latent import threshold_for
 from faultset.collector.verdicts.verdict import Judgement, judge_episode

@@ -13,7 +13,7 @@ from faultset.collector.faults.intensities import either
 from faultset.collector.faults.registry import FaultType, fault
 from faultset.collector.platforms.base import Platform
 from faultset.collector.spec.app import AppSpec
-from faultset.collector.spec.features.behaviour import FlagSettings, set_variant, values_in
+from faultset.collector.spec.features import FlagSettings, set_variant, values_in
 from faultset.core.errors import PlatformError
 
 

@@ -21,7 +21,7 @@ from faultset.collector.faults.workloads import waits_for_image
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.objects import is_unschedulable
 from faultset.collector.spec.app import AppSpec
-from faultset.collector.spec.features.operators import CustomResource
+from faultset.collector.spec.features import CustomResource
 from faultset.core.times import SECOND_NS
 
 

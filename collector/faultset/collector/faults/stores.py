@@ -10,8 +10,8 @@ from typing import Any
 
 from faultset.collector.faults.pods import get_pod_name, last_end, last_error_line, list_pods
 from faultset.collector.platforms.base import Platform
+from faultset.collector.runtime.stores import store_driver
 from faultset.collector.runtime.stores.driver import EMPTY_STORE, AdminChange, Capability, StoreDriver
-from faultset.collector.runtime.stores.drivers import store_driver
 from faultset.collector.runtime.stores.server import admin_command
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import PlatformError

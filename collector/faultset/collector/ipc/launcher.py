@@ -33,8 +33,7 @@ from faultset.core.processes import die_with_parent, import_path, name_process, 
 PRELOADED = (
     "faultset.collector.runtime.service",
     "faultset.collector.runtime.stores.server",
-    "faultset.collector.runtime.http.waiting",
-    "faultset.collector.load.process",
+    "faultset.collector.load.__main__",
     "faultset.collector.platforms.local.node.node",
     "faultset.collector.platforms.local.relay.process",
 )

@@ -20,24 +20,16 @@ GROUP = "faultset.load_drivers"
 
 @dataclass(frozen=True, kw_only=True)
 class LoadTarget:
-    """Address and options for a load driver.
-
-    Attributes
-    ----------
-    url
-        Base URL of the entry, `http://ADDRESS:PORT`.
-    local_address
-        Address to send from; None for any.
-    timeout_s
-        How long a client waits for a response; a request that took longer has the outcome `timeout`.
-    options
-        The value of `load: {options: ...}` in the spec.
-    """
+    """Address and options for a load driver."""
 
     url: str
+    """Base URL of the entry, `http://ADDRESS:PORT`."""
     local_address: str | None
+    """Address to send from; None for any."""
     timeout_s: float
+    """How long a client waits for a response; a request that took longer has the outcome `timeout`."""
     options: Mapping[str, Any]
+    """The value of `load: {options: ...}` in the spec."""
 
 
 class RequestResult(NamedTuple):

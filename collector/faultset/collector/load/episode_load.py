@@ -1,40 +1,185 @@
-"""The load of one episode, from its start to its end."""
+"""The open-loop load of one episode: its control messages, and the generator that sends requests when they are due."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import time
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from faultset.collector.ipc.channel import InvalidMessage
-from faultset.collector.load.driver import LoadTarget, driver_class
-from faultset.collector.load.generator import Generator
-from faultset.collector.load.messages import BeginLoad, ChangeLoad, LoadStatistics, ReadStatistics, StopLoad
-from faultset.collector.load.results import ResultFile
-from faultset.collector.load.schedule import Schedule
-from faultset.collector.load.workloads.traffic import RegionalDriver, Traffic
+from faultset.collector.ipc.channel import InvalidMessage, Message, Request
+from faultset.collector.load.driver import LoadDriver, LoadTarget, driver_class
+from faultset.collector.load.patterns import Arrivals, LoadPattern
+from faultset.collector.load.results import NONE, ResultFile
+from faultset.collector.load.schedule import Schedule, ScheduledRequest
+from faultset.collector.load.traffic import RegionalDriver, Traffic
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadStatistics(Message):
+    """Numbers of sent requests and of their outcomes."""
+
+    sent: int
+    in_flight: int
+    worst_lag_ms: float
+    """Largest delay of sending behind the schedule."""
+    time_ns: int
+    """Time of day on the machine that sends the load."""
+    outcomes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeginLoad(Request[LoadStatistics]):
+    """Start sending requests."""
+
+    mix: str
+    rate_rps: float
+    seed: int
+    traffic: str
+    """Pattern and regions, as `Traffic.to_json` writes them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeLoad(Request[float]):
+    """Set the rate to `factor` times the planned one, from the next arrival on; the reply is the factor."""
+
+    factor: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadStatistics(Request[LoadStatistics]):
+    """Return statistics of the load."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopLoad(Request[LoadStatistics]):
+    """Stop sending and abandon unanswered requests."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SentRequest:
+    number: int
+    request: ScheduledRequest
+    scheduled: int
+    sent: int
+    due: float
+
+
+class Generator:
+    """Sends each request of a schedule through a driver when it is due.
+
+    The mean rate is at factor one; the pattern changes it over time, with random numbers from `seed`.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        results: ResultFile,
+        *,
+        driver: LoadDriver,
+        rate_rps: float,
+        pattern: LoadPattern,
+        seed: int,
+    ):
+        self._schedule, self._results = schedule, results
+        self._driver = driver
+        self._rate_rps = rate_rps
+        self._factor = 1.0
+        self._number = 0
+        self._worst_lag_s = 0.0
+        self._outcomes: Counter[str] = Counter()
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._arrivals = Arrivals(pattern, seed)
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            request = self._schedule.next(self._arrivals.elapsed_s)
+            due += self._arrivals.after(request.gap, self._rate_rps * self._factor)
+            wait = due - loop.time()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            self._send_due(request, due)
+
+    def _send_due(self, request: ScheduledRequest, due: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._number += 1
+        now, offset_ns = loop.time(), self._offset_ns
+        self._worst_lag_s = max(self._worst_lag_s, now - due)
+        sent = _SentRequest(
+            number=self._number,
+            request=request,
+            scheduled=int(due * 1e9) + offset_ns,
+            sent=int(now * 1e9) + offset_ns,
+            due=due,
+        )
+        self._record(sent, NONE, NONE, "unfinished")
+        task = loop.create_task(self._send(sent))
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+
+    @functools.cached_property
+    def _offset_ns(self) -> int:
+        """Time of day minus the loop's clock, measured at the start of the load."""
+        return time.time_ns() - int(asyncio.get_running_loop().time() * 1e9)
+
+    def _record(self, sent: _SentRequest, latency: int, status: int, outcome: str) -> None:
+        self._results.write(
+            number=sent.number,
+            scheduled=sent.scheduled,
+            sent=sent.sent,
+            endpoint=sent.request.kind,
+            latency=latency,
+            status=status,
+            outcome=outcome,
+        )
+
+    async def _send(self, sent: _SentRequest) -> None:
+        outcome, status = await self._driver.send(sent.request)
+        latency = int((asyncio.get_running_loop().time() - sent.due) * 1e9)
+        self._record(sent, latency, status, outcome)
+        self._outcomes[outcome] += 1
+
+    def change(self, request: ChangeLoad) -> float:
+        """Change the load to `factor` times the planned rate, from the next arrival on."""
+        if request.factor <= 0:
+            raise ValueError(f"the load factor must be above zero, got {request.factor:g}")
+        self._factor = request.factor
+        return request.factor
+
+    def statistics(self, request: ReadStatistics | None = None) -> LoadStatistics:
+        """Return counts of requests and outcomes, and the longest delay between due time and sending."""
+        return LoadStatistics(
+            sent=self._number,
+            in_flight=len(self._in_flight),
+            worst_lag_ms=round(1e3 * self._worst_lag_s, 3),
+            time_ns=time.time_ns(),
+            outcomes=dict(self._outcomes),
+        )
+
+    async def close(self) -> None:
+        """Abandon unanswered requests; their outcome remains `unfinished`."""
+        for task in tuple(self._in_flight):
+            task.cancel()
+        await asyncio.gather(*self._in_flight, return_exceptions=True)
+        await self._driver.close()
+        self._results.close()
+
 
 TIMEOUT_S = 30.0
 """How long a client waits for a response; a request that took longer has the outcome `timeout`."""
 
 
 class EpisodeLoad:
-    """Sends requests from `begin` until `stop`. Needs a running event loop.
+    """Sends requests to the base URL `url` from `begin` until `stop`. Needs a running event loop.
 
-    Parameters
-    ----------
-    url
-        Base URL of the application's entry.
-    local_address
-        Address that requests are sent from; None for any.
-    results
-        File for the result of each request.
-
-    Attributes
-    ----------
-    ended
-        Set when sending has ended, because the schedule is over or an error occurred.
+    `ended` is set when sending has ended, because the schedule is over or an error occurred.
     """
 
     def __init__(self, app: AppSpec, url: str, local_address: str | None, results: Path):

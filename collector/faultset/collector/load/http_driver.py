@@ -11,8 +11,7 @@ from aiohttp.typedefs import Handler
 
 from faultset.collector.ipc.channel import decode, encode
 from faultset.collector.load.driver import LoadTarget, RequestResult
-from faultset.collector.load.episode_load import EpisodeLoad
-from faultset.collector.load.messages import BeginLoad, ChangeLoad
+from faultset.collector.load.episode_load import BeginLoad, ChangeLoad, EpisodeLoad
 from faultset.collector.load.schedule import ScheduledRequest
 from faultset.collector.runtime.http.client import BrokenError, DialError, HttpClient, Names, host_and_port
 from faultset.core.errors import FaultsetError
@@ -38,7 +37,6 @@ class HttpDriver:
         )
 
     async def send(self, request: ScheduledRequest) -> RequestResult:
-        """Send a request and read the whole response."""
         head, body = self._encode(request)
         try:
             async with asyncio.timeout(self._timeout_s if request.patience_s is None else request.patience_s):
@@ -52,7 +50,6 @@ class HttpDriver:
         return RequestResult("ok" if status < 400 else "http_error", status)
 
     def _encode(self, request: ScheduledRequest) -> tuple[bytes, bytes]:
-        """Return the head of a request, including its final empty line, and the body."""
         path, content_type, body = f"{self._path}{quote(request.path, safe=_IN_PATHS)}", "", b""
         if request.body == "json":
             content_type, body = "application/json", json.dumps(request.parameters).encode()
@@ -64,7 +61,6 @@ class HttpDriver:
         return f"{request.method} {path} HTTP/1.1\r\n{self._headers}{body_headers}\r\n".encode(), body
 
     async def close(self) -> None:
-        """Close connections."""
         self._client.close()
 
 

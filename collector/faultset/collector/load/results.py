@@ -51,14 +51,9 @@ class ResultFile:
 
 
 def read_results(path: Path, first: int = 0) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return the endpoints and one record per request, in the order of the schedule.
+    """Return the endpoints and one record per request, in the order of the schedule; skip the `first` records.
 
     An incomplete record at the end is ignored; without a file, the result is empty.
-
-    Parameters
-    ----------
-    first
-        Number of records to skip; a request has one or two records.
     """
     endpoints, records = _read_records(path, first)
     _, last_from_end = np.unique(records["number"][::-1], return_index=True)

@@ -22,36 +22,24 @@ _PATIENCE_S = (0.0005, 0.01)
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledRequest:
-    """One request of a schedule.
-
-    Attributes
-    ----------
-    gap:
-        Time since the previous arrival, in units of the mean gap: exponential with mean one.
-    kind:
-        Index of the endpoint in `Schedule.endpoints`.
-    patience_s:
-        Seconds after which the client gives up; None for the usual timeout.
-    """
+    """One request of a schedule."""
 
     gap: float
+    """Time since the previous arrival, in units of the mean gap: exponential with mean one."""
     kind: int
+    """Index of the endpoint in `Schedule.endpoints`."""
     method: str
     path: str
     parameters: dict[str, str]
     body: Literal["query", "form", "json"] = "query"
     patience_s: float | None = None
+    """Seconds after which the client gives up; None for the usual timeout."""
 
 
 class Schedule:
     """Requests of a mix with exponential gaps; the same seed gives the same requests at any rate.
 
-    Parameters
-    ----------
-    mix
-        Name of a mix, or two as `A..B`.
-    horizon_s
-        Seconds over which the first mix changes into the second.
+    `mix` is a name, or two as `A..B`; the first changes into the second over `horizon_s`.
     """
 
     def __init__(self, app: AppSpec, mix: str, seed: int, *, horizon_s: float = 0.0):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from faultset.collector.spec.app import AppSpec
-from faultset.collector.spec.background_errors import BackgroundErrors
-from faultset.collector.spec.containers import METRICS_PORT
-from faultset.collector.spec.features.pods import Probe
+from faultset.collector.spec.containers import METRICS_PORT, Probe
+from faultset.collector.spec.features import BackgroundErrors
 
 _RANGES = {
     "unknown_paths": (0.002, 0.01),

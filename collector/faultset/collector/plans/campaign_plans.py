@@ -13,7 +13,7 @@ import numpy as np
 from faultset.collector.apps import is_path, load_app
 from faultset.collector.faults.registry import NOOP, FaultSpec
 from faultset.collector.load.schedule import parse_mixes
-from faultset.collector.load.workloads.traffic import Traffic
+from faultset.collector.load.traffic import Traffic
 from faultset.collector.plans.chosen_stores import with_stores
 from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.fault_choice import choose_faults_by_app, divide_faults, draw_fault_pairs, draw_faults

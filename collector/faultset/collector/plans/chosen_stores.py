@@ -12,10 +12,16 @@ from faultset.collector.plans.heaps import with_heaps
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.hosts import PlatformHost, load_host_class
 from faultset.collector.runtime.builds import draw_builds
-from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS, STORE_DRIVERS
-from faultset.collector.spec.app import DEFAULT_IMAGE, AppSpec, ServiceSpec
+from faultset.collector.runtime.stores import ORIGINAL_DRIVERS, STORE_DRIVERS
+from faultset.collector.spec.app import (
+    DEFAULT_IMAGE,
+    LONGEST_START_S,
+    SHORTEST_START_S,
+    AppSpec,
+    ServiceSpec,
+    Variation,
+)
 from faultset.collector.spec.store_choices import StoreChoice, chosen_kinds
-from faultset.collector.spec.variation import LONGEST_START_S, SHORTEST_START_S, Variation
 
 _REDIS_BY_NAME = ("redis", "valkey")
 """Kinds of stores that are Redis, or speak its protocol."""

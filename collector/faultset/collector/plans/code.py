@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
+from faultset.collector.apps import GROUP as APPS
 from faultset.collector.apps import is_path, load_app
-from faultset.collector.apps.catalogue import GROUP as APPS
 from faultset.collector.faults.registry import GROUP as FAULTS
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.load.driver import GROUP as LOAD_DRIVERS

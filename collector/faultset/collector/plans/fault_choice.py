@@ -12,8 +12,8 @@ from faultset.collector.faults.registry import ALL, NOOP, FaultSpec, faults, get
 from faultset.collector.plans.plan import PlannedFault
 from faultset.collector.plans.requests import CampaignRequest
 from faultset.collector.platforms.impairments import Schedule
-from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
-from faultset.collector.runtime.stores.originals.driver import OriginalDriver
+from faultset.collector.runtime.stores import STORE_DRIVERS
+from faultset.collector.runtime.stores.original_driver import OriginalDriver
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError, needs_extra, unknown_name
 

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 
 from faultset.collector.spec.app import AppSpec, ServiceSpec
-from faultset.collector.spec.features.heap import HeapUse, Language
+from faultset.collector.spec.features import HeapUse, Language
 
 _MEDIAN_MIB: dict[Language | None, float] = {"go": 10.0, "python": 18.0, "nodejs": 30.0, "jvm": 60.0, None: 6.0}
 _SIGMA = 0.7

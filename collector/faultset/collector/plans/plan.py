@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import ConfigDict
 
-from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
+from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.plans.decoys import Decoy, draw_decoys
 from faultset.collector.plans.options import NoFaultKind
 from faultset.collector.plans.recording_plan import RecordingPlan

@@ -9,8 +9,8 @@ from typing import Any, Unpack
 
 from faultset.collector.apps import load_apps
 from faultset.collector.faults.registry import ALL
-from faultset.collector.load.workloads.patterns import CONSTANT, REPLAY, parse_pattern, read_rates
-from faultset.collector.load.workloads.traffic import Traffic, parse_regions
+from faultset.collector.load.patterns import CONSTANT, REPLAY, parse_pattern, read_rates
+from faultset.collector.load.traffic import Traffic, parse_regions
 from faultset.collector.plans.options import (
     NO_FAULT_KINDS,
     CampaignOptions,
@@ -22,7 +22,7 @@ from faultset.collector.plans.options import (
 from faultset.collector.plans.plan import OWN_INJECTOR, profile_phases
 from faultset.collector.platforms.hosts import Phases, check_settings, load_host_class
 from faultset.collector.platforms.impairments import Schedule
-from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
+from faultset.collector.runtime.stores import ORIGINAL_DRIVERS
 from faultset.collector.spec.store_choices import StoreChoice, parse_store_choice
 from faultset.core.errors import UsageError, unknown_name
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
-from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
+from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.impairments import Impairment, encode_impairment
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
+from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.base import HostLoad
 from faultset.collector.platforms.cluster.cluster import SimulatedCluster
 from faultset.collector.platforms.cluster.object_store import ObjectStore

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from faultset.collector.load.workloads.patterns import STEP_S, multipliers
+from faultset.collector.load.patterns import STEP_S, multipliers
 from faultset.collector.plans.campaign_plans import LATE_S
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.base import EpisodePlatform

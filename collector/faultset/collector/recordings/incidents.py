@@ -20,7 +20,7 @@ from faultset.collector.plans.recording_plan import PlannedIncident
 from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.platforms.impairments import draw_course
 from faultset.collector.platforms.journal import Journal
-from faultset.collector.spec.reachability import services_reached
+from faultset.collector.spec.routes import services_reached
 from faultset.collector.verdicts.client_requests import MIN_HEALTHY_SHARE, ComparisonWindows
 from faultset.collector.verdicts.latent import threshold_for
 from faultset.collector.verdicts.verdict import UNJUDGED, judge_episode

@@ -19,7 +19,7 @@ from typing import Any
 from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.steps import GENERIC_STEPS
 from faultset.collector.runtime.steps.step import Step
-from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
+from faultset.collector.runtime.stores import STORE_DRIVERS
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.files import parse, read_mapping, wrong_spec
 from faultset.collector.spec.steps import FieldPath
@@ -33,23 +33,9 @@ def read_app(
     code: str | None = None,
     workload_of: Callable[[str], dict[str, Any]] | None = None,
 ) -> AppSpec:
-    """Read a spec that uses generic steps and steps from the application's code.
+    """Read a spec that uses generic steps and steps from the application's code; raise UsageError if it is invalid.
 
-    Parameters
-    ----------
-    text
-        YAML.
-    source
-        Name of the text in error messages.
-    code
-        Package or folder of the application's code, for a spec that does not name it.
-    workload_of
-        See `faultset.collector.spec.files.parse`.
-
-    Raises
-    ------
-    UsageError
-        The spec is invalid, or the code cannot be imported.
+    `code` is the package or folder of the code, for a spec that does not name it; for the others see `parse`.
     """
     spec_code = read_mapping(text, source).get("code", code)
     app_steps = load_steps(spec_code) if isinstance(spec_code, str) else ()

@@ -23,30 +23,21 @@ BUILD_DISTRIBUTION = "faultset-build"
 
 @dataclass(frozen=True, kw_only=True)
 class Defects:
-    """Defects of a build.
-
-    Attributes
-    ----------
-    database_port
-        Port that the database client connects to although nothing listens on it.
-    leak_mib_s
-        MiB of memory that leak per second.
-    waiting_share, wait_s
-        Share of the requests that wait, and for how many seconds.
-    failing_share
-        Share of the requests that fail.
-    pool_size, kept_share, kept_s
-        Size of the connection pool, the share of calls that return their connection late, and by how many seconds.
-    """
+    """Defects of a build."""
 
     database_port: int | None = None
+    """Port that the database client connects to although nothing listens on it."""
     leak_mib_s: float = 0.0
+    """MiB of memory that leak per second."""
     waiting_share: float = 0.0
     wait_s: float = 0.0
+    """Share of the requests that wait, and for how many seconds."""
     failing_share: float = 0.0
+    """Share of the requests that fail."""
     pool_size: int = 0
     kept_share: float = 0.0
     kept_s: float = 0.0
+    """Size of the connection pool, the share of calls that return their connection late, and by how many seconds."""
 
 
 HEALTHY = Defects()
@@ -63,18 +54,12 @@ _DEFECTS = (*WRONG_PORTS, *LEAKS, *DELAYS, *FAILURES, *HELD_CONNECTIONS)
 
 @dataclass(frozen=True, kw_only=True)
 class Builds:
-    """The builds of one episode.
-
-    Attributes
-    ----------
-    healthy
-        Tags without a defect, in random order; the first one is deployed.
-    defects
-        The defects of the other tags.
-    """
+    """The builds of one episode."""
 
     healthy: tuple[str, ...]
+    """Tags without a defect, in random order; the first one is deployed."""
     defects: Mapping[str, Defects]
+    """The defects of the other tags."""
 
     def defects_of(self, tag: str) -> Defects:
         """Return the defects of a tag; unknown tags have none."""

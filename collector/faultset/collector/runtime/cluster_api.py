@@ -32,10 +32,7 @@ class ResourceType(NamedTuple):
 class ApiRefusal(PlatformError):
     """The API server refused a request.
 
-    Attributes
-    ----------
-    status
-        HTTP status: 404 if the object does not exist, 409 if it already exists, 422 if it is invalid.
+    The HTTP status is 404 if the object does not exist, 409 if it already exists or has changed, 422 if it is invalid.
     """
 
     def __init__(self, status: int, message: str):
@@ -44,15 +41,7 @@ class ApiRefusal(PlatformError):
 
 
 class ClusterApi:
-    """Reads and changes objects of one namespace.
-
-    Parameters
-    ----------
-    connect
-        Opens a connection for one request.
-    token
-        Returns the bearer token of requests; empty if they need none.
-    """
+    """Reads and changes objects of one namespace; `token` returns the bearer token of requests, or an empty one."""
 
     def __init__(
         self,
@@ -124,13 +113,7 @@ class ClusterApi:
 
 
 def cluster_api(variables: Mapping[str, str] | None = None) -> ClusterApi:
-    """Return a client of the API server that this pod may use.
-
-    Raises
-    ------
-    PlatformError
-        The pod has no service account.
-    """
+    """Return a client of the API server that this pod may use; raise PlatformError if it has no service account."""
     variables = os.environ if variables is None else variables
     namespace = variables.get("POD_NAMESPACE") or "default"
     if path := variables.get(SOCKET_VARIABLE):

@@ -8,17 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from opentelemetry.context import Context
-
 from faultset.collector.runtime.environment import CpuAccount, WatchedText, find_mount
 from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.status import RpcError
+from faultset.collector.runtime.http.tracing import Span, Tracing
 from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.signals import Log, Metrics
 from faultset.collector.runtime.stores.driver import StoreClient, StoreError
-from faultset.collector.runtime.tracing import Tracing, fail
 from faultset.collector.spec.app import AppSpec
-from faultset.collector.spec.features.behaviour import FlagSettings, values_in
+from faultset.collector.spec.features import FlagSettings, values_in
 
 CallOperation = Callable[[str, str], Awaitable[Any]]
 """Function that calls an operation of a service, without a span."""
@@ -27,11 +25,8 @@ CallOperation = Callable[[str, str], Awaitable[Any]]
 class FlagValues:
     """The values of an application's flags; a file or a provider replaces the values of the spec.
 
-    Parameters
-    ----------
-    report
-        Called with a sentence when the file changes or cannot be parsed. Like the logs of the original programs,
-        the sentence does not name the flag that changed.
+    `report` is called with a sentence when the file changes or cannot be parsed. Like the original programs' logs, the
+    sentence does not name the flag that changed.
     """
 
     def __init__(self, settings: FlagSettings | None, report: Callable[[str], None] = lambda line: None):
@@ -94,27 +89,18 @@ DocumentIndex = dict[str, dict[str, Any]]
 
 @dataclass(kw_only=True)
 class RequestContext:
-    """State of one request.
-
-    Attributes
-    ----------
-    values
-        Fields of the request and values that steps have saved; `$name` in a spec reads them.
-    trace
-        Parent of the request's client spans.
-    reply
-        The response, once a step has set it.
-    deadline
-        Time of the event loop's clock at which the request is abandoned; None for never.
-    notes
-        Other results that steps keep for later steps, by keyword.
-    """
+    """State of one request."""
 
     values: dict[str, Any]
-    trace: Context
+    """Fields of the request and values that steps have saved; `$name` in a spec reads them."""
+    trace: Span | None
+    """Span of the request, the parent of its client spans; None without one."""
     reply: Any = None
+    """The response, once a step has set it."""
     deadline: float | None = None
+    """Time of the event loop's clock at which the request is abandoned; None for never."""
     notes: dict[str, Any] = field(default_factory=dict)
+    """Other results that steps keep for later steps, by keyword."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +129,7 @@ class ServiceContext:
             yield
         except StoreError as error:
             if self.persona.spans.reports_outcome:
-                fail(span, str(error))
+                span.fail(str(error))
             raise
         finally:
             span.end()

@@ -19,36 +19,25 @@ from faultset.collector.spec.containers import BUILD_SEED, CREDENTIALS_PATH, SPE
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """Settings of one process.
-
-    Attributes
-    ----------
-    address:
-        Address to listen on and to connect from (POD_IP); without it, loopback only.
-    hosts:
-        JSON file of service names and addresses (FAULTSET_HOSTS); without it, names are resolved by DNS.
-    namespace:
-        Namespace of the pod (POD_NAMESPACE), which distinguishes spans of several episodes.
-    build:
-        Tag of the image (FAULTSET_BUILD, or the version of the installed distribution).
-    host_overrides:
-        Overrides of service hosts, by variable name (`RATE_HOST`).
-    call_timeout_s:
-        Timeout of calls for which the application sets none (RPC_TIMEOUT_MS); None for no limit.
-    call_retries:
-        Number of immediate retries of a failed call (RPC_RETRIES).
-    """
+    """Settings of one process."""
 
     pod: str
     address: str | None
+    """Address to listen on and to connect from (POD_IP); without it, loopback only."""
     spec: str
     hosts: str | None
+    """JSON file of service names and addresses (FAULTSET_HOSTS); without it, names are resolved by DNS."""
     telemetry: str | None
     build: str
+    """Tag of the image (FAULTSET_BUILD, or the version of the installed distribution)."""
     namespace: str | None = None
+    """Namespace of the pod (POD_NAMESPACE), which distinguishes spans of several episodes."""
     host_overrides: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Overrides of service hosts, by variable name (`RATE_HOST`)."""
     call_timeout_s: float | None = None
+    """Timeout of calls for which the application sets none (RPC_TIMEOUT_MS); None for no limit."""
     call_retries: int = 0
+    """Number of immediate retries of a failed call (RPC_RETRIES)."""
 
     def find_host_override(self, service: str) -> str | None:
         """Return the host to connect to in place of a service; None for the service itself."""
@@ -136,13 +125,7 @@ def find_mount(path: str, variables: Mapping[str, str] | None = None) -> Path:
 
 
 class WatchedText:
-    """A text file that is read again if it has changed.
-
-    Parameters
-    ----------
-    path
-        Path of the file. While it does not exist, the text is None.
-    """
+    """A text file that is read again if it has changed; the text is None while the file does not exist."""
 
     def __init__(self, path: Path):
         self.path = path

@@ -46,23 +46,16 @@ class Program(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """Data with which a service registers itself.
-
-    Attributes
-    ----------
-    identity
-        Unique name of the process.
-    address
-        Address that it listens on.
-    local_address
-        Address that it connects from; None for any.
-    """
+    """Data with which a service registers itself."""
 
     app: AppSpec
     service: ServiceSpec
     identity: str
+    """Unique name of the process."""
     address: str
+    """Address that it listens on."""
     local_address: str | None
+    """Address that it connects from; None for any."""
     names: Names
 
 
@@ -81,49 +74,32 @@ _LINES: dict[Event, tuple[Line, ...]] = {
 
 
 class Persona(ErrorTexts, LogFormat):
-    """The neutral persona, and the base of others.
-
-    Attributes
-    ----------
-    lines
-        Log lines of each event; `{service}`, `{location}` (of the service's spec), `{folder}` (of the location),
-        `{port}`, `{registry}` (name and port), `{telemetry}` and the facts of the event are filled in.
-        A line of level `fatal` or `panic` ends the process.
-    programs
-        Programs of the application's code, by the name in a service's field `runs`.
-    spans
-        Attributes and status of spans.
-    connection_age_s
-        Age in seconds after which a connection to another service is no longer reused.
-    request_histograms
-        Histograms of requests that original programs export, by service.
-    request_level
-        Level of the line that a frontend logs for each request.
-    login_pause_s
-        Pause in seconds before a starting service retries logging in to a database or filling it. None to try once, for
-        personas that exit on failure.
-    """
+    """The neutral persona, and the base of others."""
 
     lines: Mapping[Event, tuple[Line, ...]] = MappingProxyType(_LINES)
+    """Log lines of each event; `{service}`, `{location}` (of the service's spec), `{folder}` (of the location),
+    `{port}`, `{registry}` (name and port), `{telemetry}` and the facts of the event are filled in. A line of level
+    `fatal` or `panic` ends the process."""
     programs: Mapping[str, Program] = MappingProxyType({})
+    """Programs of the application's code, by the name in a service's field `runs`."""
     spans: SpanStyle = SpanStyle()
+    """Attributes and status of spans."""
     connection_age_s: float = MAX_AGE_S
+    """Age in seconds after which a connection to another service is no longer reused."""
     login_pause_s: float | None = None
+    """Pause in seconds before a starting service retries logging in to a database or filling it. None to try once, for
+    personas that exit on failure."""
     request_histograms: Mapping[str, RequestHistogram] = MappingProxyType({})
+    """Histograms of requests that original programs export, by service."""
     request_level: Level = "trace"
+    """Level of the line that a frontend logs for each request."""
 
     def lines_of_start(self, event: Event, service: ServiceSpec) -> tuple[Line, ...]:
         """Return the templates of an event's lines; by default, from `lines`."""
         return self.lines.get(event, ())
 
     def lines_of_failed_dial(self, dialled: FailedDial, location: str) -> tuple[Line, ...]:
-        """Return the lines about a failed connection, which replace the step's `error_log`.
-
-        Parameters
-        ----------
-        location
-            Location in the modelled source code, shown in log lines of the calling operation.
-        """
+        """Return the lines about a failed connection, which replace the step's `error_log`."""
         return ()
 
     def format_failure(self, error: RpcError) -> str:
@@ -143,13 +119,7 @@ class Persona(ErrorTexts, LogFormat):
 
 
 class StartLog:
-    """Writes a persona's lines about the start of one service.
-
-    Parameters
-    ----------
-    telemetry
-        URL that spans are sent to; None if they are not sent.
-    """
+    """Writes a persona's lines about the start of a service, which sends spans to the URL `telemetry`, if given."""
 
     def __init__(self, persona: Persona, log: Log, app: AppSpec, service: ServiceSpec, telemetry: str | None):
         self._persona, self._service, self._log = persona, service, log

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ShouldContinue = Callable[[], bool]
@@ -14,16 +16,9 @@ ShouldContinue = Callable[[], bool]
 
 
 def begin_work(body: Callable[[ShouldContinue], None], *, workers: int, seconds: float, pid_file: Path) -> None:
-    """Start background processes and return at once.
+    """Start background processes, which end after `seconds`, and return at once.
 
-    Parameters
-    ----------
-    body
-        Work of each process; it must frequently check whether to continue.
-    seconds
-        Time after which the processes end.
-    pid_file
-        File that records the processes for `end_work`.
+    `body` must frequently check whether to continue. The pid file records the processes for `end_work`.
     """
     end = time.monotonic() + seconds
     pids = []
@@ -78,3 +73,34 @@ def _start_time(pid: int) -> str:
         if fields[0] not in "ZX":
             return fields[19]
     return "0"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Start or stop busy loops; return the exit code."""
+    parser = argparse.ArgumentParser(prog="faultset-work", description="Keep processors busy.")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    cpu = verbs.add_parser("cpu", help="start busy loops in the background and return")
+    cpu.add_argument("--workers", type=int, default=1)
+    cpu.add_argument("--seconds", type=float, required=True, help="time after which the loops end")
+    cpu.add_argument("--pid-file", type=Path, required=True)
+    stop = verbs.add_parser("stop", help="end the processes listed in the pid file")
+    stop.add_argument("--pid-file", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    if arguments.verb == "stop":
+        end_work(arguments.pid_file)
+        return 0
+    if arguments.workers < 1 or arguments.seconds <= 0:
+        print("Error: --workers must be at least 1 and --seconds above zero", file=sys.stderr)
+        return 2
+    begin_work(_loop, workers=arguments.workers, seconds=arguments.seconds, pid_file=arguments.pid_file)
+    return 0
+
+
+def _loop(should_continue: ShouldContinue) -> None:
+    while should_continue():
+        for _ in range(100_000):
+            pass
+
+
+if __name__ == "__main__":
+    sys.exit(main())

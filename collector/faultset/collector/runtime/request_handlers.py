@@ -12,54 +12,37 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl
 
-from opentelemetry.trace import StatusCode
-
 from faultset.collector.runtime.builds import HEALTHY, Defects
 from faultset.collector.runtime.context import RequestContext, ServiceContext
 from faultset.collector.runtime.http.caller import earliest, now, time_left, within
 from faultset.collector.runtime.http.server import Handler, HttpRequest, Response
 from faultset.collector.runtime.http.status import BadRequest, Code, RpcError, http_status
+from faultset.collector.runtime.http.tracing import Span, Tracing, format_ids
 from faultset.collector.runtime.persona import Persona
 from faultset.collector.runtime.signals import Log, Metrics
 from faultset.collector.runtime.steps.step import compile_steps
-from faultset.collector.runtime.tracing import NO_PARENT, Tracing, fail, format_ids
 from faultset.collector.spec.app import Operation
 from faultset.collector.spec.routes import find_route
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServedOperation:
-    """One operation, ready to be served.
-
-    Attributes
-    ----------
-    run
-        Runs the operation and returns its reply.
-    log
-        Text of the line that is logged for every request.
-    location
-        Location in the modelled source code, shown in log lines.
-    span
-        Name of the server's span; None for the default.
-    observed
-        Whether requests produce a span and a log line.
-    """
+    """One operation, ready to be served."""
 
     run: Callable[[RequestContext], Awaitable[Any]]
+    """Runs the operation and returns its reply."""
     log: str
+    """Text of the line that is logged for every request."""
     location: str
+    """Location in the modelled source code, shown in log lines."""
     span: str | None = None
+    """Name of the server's span; None for the default."""
     observed: bool = True
+    """Whether requests produce a span and a log line."""
 
 
 def compile_operation(name: str, operation: Operation, service: ServiceContext) -> ServedOperation:
-    """Return an operation, with its steps compiled.
-
-    Parameters
-    ----------
-    name
-        RPC or path of the operation; the default text and location in log lines.
-    """
+    """Return an operation, with its steps compiled; its name is the default text and location in log lines."""
     location = operation.location or name
     steps = compile_steps(operation.steps, service, location)
 
@@ -104,13 +87,13 @@ def rpc_handler(
         body, deadline = request.body, _read_deadline(request)
         if not served.observed:
             return await _respond_unobserved(served, body, deadline)
-        span, context = tracing.server(served.span or path, request.headers, style.call_attributes)
+        span = tracing.server(served.span or path, request.headers, style.call_attributes)
         log.trace(served.location, f"{served.log} {format_ids(span)}")
         start, code, message = time.perf_counter(), Code.OK, ""
         active.inc()
         try:
             return _json_reply(
-                200, await served.run(RequestContext(values=json.loads(body), trace=context, deadline=deadline))
+                200, await served.run(RequestContext(values=json.loads(body), trace=span, deadline=deadline))
             )
         except RpcError as error:
             code, message = error.code, error.description
@@ -127,7 +110,7 @@ def rpc_handler(
             if style.reports_outcome:
                 span.set_attributes(style.outcome_attributes(code))
                 if style.is_server_error(code):
-                    fail(span, message)
+                    span.fail(message)
             span.end()
             metrics.observe_request(path, "POST", str(http_status(code)), time.perf_counter() - start)
         return respond_failure(code, message)
@@ -146,36 +129,35 @@ def http_handler(
         attributes = {**persona.spans.endpoint_attributes, "http.method": method, "http.url": request.url}
         if route is None:
             log.warning(request.path, f"no operation serves {method} {request.path}")
-            span, _ = tracing.server(f"HTTP {method}", request.headers, {**attributes, "http.status_code": 404})
-            span.end()
+            tracing.server(f"HTTP {method}", request.headers, {**attributes, "http.status_code": 404}).end()
             metrics.observe_request("unknown", method, "404", 0.0)
             return Response(404, b"404 page not found\n")
         served = operations[route.operation]
         path = route.operation.removeprefix(f"{method} ")
-        span, context = tracing.server(served.span or f"HTTP {method} {path}", request.headers, attributes)
+        span = tracing.server(served.span or f"HTTP {method} {path}", request.headers, attributes)
         log.write(persona.request_level, served.location, f"{served.log} {format_ids(span)}")
         start, response = time.perf_counter(), None
         active = metrics.active(method)
         active.inc()
         try:
-            response = await respond(served, request, route.values, context)
+            response = await respond(served, request, route.values, span)
             return response
         finally:
             status = _CLIENT_GONE if response is None else response.status
             if response is None:
                 log.warning(served.location, f"client closed the connection before the response to {method} {path}")
             active.dec()
-            span.set_attribute("http.status_code", status)
+            span.set_attributes({"http.status_code": status})
             if persona.spans.is_endpoint_error(status):
-                span.set_status(StatusCode.ERROR)
+                span.fail()
             span.end()
             metrics.observe_request(path, method, str(status), time.perf_counter() - start)
 
-    async def respond(served: ServedOperation, request: HttpRequest, path: Mapping[str, str], context: Any) -> Response:
+    async def respond(served: ServedOperation, request: HttpRequest, path: Mapping[str, str], span: Span) -> Response:
         try:
             values = {**request.query, **_parse_body(request), **path}
             deadline = _read_deadline(request)
-            return _json_reply(200, await served.run(RequestContext(values=values, trace=context, deadline=deadline)))
+            return _json_reply(200, await served.run(RequestContext(values=values, trace=span, deadline=deadline)))
         except BadRequest as error:
             return Response(error.status, f"{error}\n".encode())
         except RpcError as error:
@@ -195,7 +177,7 @@ def _read_deadline(request: HttpRequest) -> float | None:
 
 async def _respond_unobserved(served: ServedOperation, body: bytes, deadline: float | None) -> Response:
     try:
-        context = RequestContext(values=json.loads(body), trace=NO_PARENT, deadline=deadline)
+        context = RequestContext(values=json.loads(body), trace=None, deadline=deadline)
         return _json_reply(200, await served.run(context))
     except RpcError as error:
         return _json_reply(http_status(error.code), {"code": int(error.code), "message": error.description})

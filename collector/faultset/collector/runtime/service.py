@@ -18,10 +18,7 @@ from pathlib import Path
 import uvloop
 
 from faultset.collector.runtime.app_code import load_persona, read_app
-from faultset.collector.runtime.background.consumers import MessageConsumer
-from faultset.collector.runtime.background.errors import BackgroundErrorEmitter
-from faultset.collector.runtime.background.heap import Heap
-from faultset.collector.runtime.background.work import run_task
+from faultset.collector.runtime.background import BackgroundErrorEmitter, Heap, MessageConsumer, run_task
 from faultset.collector.runtime.context import FlagValues, ServiceContext, follow_flags
 from faultset.collector.runtime.environment import (
     Environment,
@@ -33,7 +30,7 @@ from faultset.collector.runtime.environment import (
 from faultset.collector.runtime.http.caller import Breakers, Caller, CallSettings, ClientContext, ConnectionPool
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.server import Handler, HttpRequest, HttpServer, Response
-from faultset.collector.runtime.http.span_sender import SpanSender, pod_resource
+from faultset.collector.runtime.http.tracing import SpanSender, Tracing, pod_resource
 from faultset.collector.runtime.persona import Registration, RegistrationError, StartLog
 from faultset.collector.runtime.request_handlers import (
     compile_operation,
@@ -44,7 +41,6 @@ from faultset.collector.runtime.request_handlers import (
 )
 from faultset.collector.runtime.signals import Log, Metrics
 from faultset.collector.runtime.store_startup import open_databases, read_indexes, store_clients
-from faultset.collector.runtime.tracing import NO_PARENT, Tracing
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.collector.spec.containers import METRICS_PORT
 from faultset.core.errors import FaultsetError, UsageError
@@ -200,7 +196,7 @@ class _RunningService:
         if self.app.flags is not None:
 
             async def call_provider(provider: str, operation: str) -> object:
-                return await context.caller.call(provider, operation, {}, NO_PARENT, timeout_s=_FLAGS_TIMEOUT_S)
+                return await context.caller.call(provider, operation, {}, None, timeout_s=_FLAGS_TIMEOUT_S)
 
             work.append(follow_flags(self.app, service.name, self.flags, call_provider))
         work += self.errors.tasks()

@@ -30,12 +30,7 @@ class LogFormat:
 class Log:
     """Writes lines to the standard output of the process; the lines of one process never interleave.
 
-    Parameters
-    ----------
-    level
-        `trace` logs a line per request; `info` omits these.
-    exit_process
-        Function that ends the process; tests replace it.
+    The level `trace` logs a line per request; `info` omits these.
     """
 
     def __init__(
@@ -115,29 +110,18 @@ Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 
 
 class RequestHistogram(NamedTuple):
-    """A histogram of served requests as an original program exports it, in seconds.
-
-    Attributes
-    ----------
-    label, values
-        Name of its only label, and the label's value for each route. Other routes are left out.
-    """
+    """A histogram of served requests as an original program exports it, in seconds."""
 
     name: str
     text: str
     label: str
     values: Mapping[str, str]
+    """Name of its only label, and the label's value for each route. Other routes are left out."""
     buckets: tuple[float, ...]
 
 
 class Metrics:
-    """Metrics of one process, with a cache of label sets.
-
-    Parameters
-    ----------
-    original
-        Histogram of requests, in addition to the one for HTTP.
-    """
+    """Metrics of one process, with a cache of label sets; `original` is a second histogram of requests."""
 
     def __init__(self, original: RequestHistogram | None = None) -> None:
         disable_created_metrics()

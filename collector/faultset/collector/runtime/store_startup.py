@@ -11,9 +11,8 @@ from typing import Any
 from faultset.collector.runtime.context import DocumentIndex
 from faultset.collector.runtime.http.caller import ClientContext
 from faultset.collector.runtime.persona import StartLog
-from faultset.collector.runtime.stores.driver import Account, StoreAddress, StoreClient, StoreError
-from faultset.collector.runtime.stores.drivers import store_driver
-from faultset.collector.runtime.stores.users import read_password
+from faultset.collector.runtime.stores import store_driver
+from faultset.collector.runtime.stores.driver import Account, StoreAddress, StoreClient, StoreError, read_password
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 
 _CACHE_START_S = 5.0
@@ -30,12 +29,7 @@ def store_clients(
 ) -> dict[str, StoreClient]:
     """Return a client for each store of a service, not yet connected.
 
-    Parameters
-    ----------
-    database_port
-        Port to connect to instead of the databases' own ports; None for their own.
-    password_of
-        Function that returns the password for a store.
+    `database_port` replaces the ports of databases; `password_of` returns the password for a store.
     """
     clients = {}
     for name in service.stores:
@@ -61,14 +55,10 @@ async def open_databases(
     *,
     pause_s: float | None = None,
 ) -> None:
-    """Log in and fill empty collections; the persona decides which failures end the process.
+    """Log in and fill empty collections; repeat failed attempts after a pause, if given.
 
-    A cache that cannot be filled within a few seconds stays empty, so that its first reads are misses.
-
-    Parameters
-    ----------
-    pause_s
-        Seconds before another attempt to use a database; see `Persona.login_pause_s`.
+    The persona decides which failures end the process. A cache that cannot be filled within a few seconds stays empty,
+    so that its first reads are misses.
     """
     for name in service.stores:
         if app.services[name].kind != "database":

@@ -2,23 +2,60 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, PrivateAttr
 
-from faultset.collector.spec.background_errors import BackgroundErrors
 from faultset.collector.spec.collections import Collection
-from faultset.collector.spec.features.behaviour import BackgroundWork, CircuitBreaker, Consumer, FlagSettings, Task
-from faultset.collector.spec.features.configuration import ConfigTexts, SecretTexts
-from faultset.collector.spec.features.heap import HeapUse, Language
-from faultset.collector.spec.features.operators import OperatorSettings
-from faultset.collector.spec.features.pods import ContainerFields, InitContainer, Probe, Storage
+from faultset.collector.spec.containers import ConfigTexts, ContainerFields, InitContainer, Probe, SecretTexts, Storage
+from faultset.collector.spec.features import (
+    BackgroundErrors,
+    BackgroundWork,
+    CircuitBreaker,
+    Consumer,
+    FlagSettings,
+    HeapUse,
+    Language,
+    OperatorSettings,
+    Task,
+)
 from faultset.collector.spec.steps import CalledOperation, FieldPath, FrozenModel, StepModel, Steps, all_steps
-from faultset.collector.spec.variation import Variation
 from faultset.collector.spec.workload import Mix, RequestSpec
 from faultset.core.errors import unknown_name
+
+SHORTEST_START_S, LONGEST_START_S = 2.0, 90.0
+"""Range of the delays before the pods of a rollout become ready."""
+_LOG_DELAY = NormalDist(mu=2.2, sigma=1.0)
+"""Logarithm of a delay in seconds: half of the delays are below 9 s, one in fifty is above 70 s."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variation:
+    """The choices of one episode that affect its application."""
+
+    seed: int = 0
+    """Decides which image tag has which defect, and how long each rollout takes."""
+    longest_start_s: float = LONGEST_START_S
+    """Upper bound of the readiness delays, for views that are too short for longer ones; below 2 s there is no
+    delay."""
+
+    def readiness_delay_s(self, workload: str, generation: int) -> int:
+        """Return how long the next rollout of a workload waits before it probes whether new pods are ready.
+
+        Healthy and faulty rollouts draw from the same distribution: a truncated log-normal one.
+        """
+        if self.longest_start_s < SHORTEST_START_S:
+            return 0
+        position = random.Random(f"{self.seed}/{workload}/{generation}").random()
+        lowest, highest = (_LOG_DELAY.cdf(math.log(delay_s)) for delay_s in (SHORTEST_START_S, self.longest_start_s))
+        return round(math.exp(_LOG_DELAY.inv_cdf(lowest + position * (highest - lowest))))
+
 
 DEFAULT_IMAGE = "faultset/app:1.0.0"
 Kind = Literal["frontend", "logic", "cache", "database", "broker", "infrastructure"]
@@ -35,29 +72,20 @@ class Operation(FrozenModel):
     """The behaviour of one RPC (`/geo.Geo/Nearby`) or HTTP endpoint (`/hotels`, `/product/{id}`).
 
     The name of an endpoint may start with a method: `POST /cart`.
-
-    Attributes
-    ----------
-    observed
-        Whether requests produce a span and a log line.
-    log
-        Text of the log line of a request; by default the name of the operation.
-    location
-        Source location in the original program, shown in log lines.
-    span
-        Name of the server span; by default the operation's name, preceded by `HTTP` and the method for an endpoint.
-    work_ms
-        CPU time per request in milliseconds, including the overhead of the program.
-    deadline_s
-        Seconds after which a request fails, together with its outstanding calls.
     """
 
     log: str = ""
+    """Text of the log line of a request; by default the name of the operation."""
     location: str = ""
+    """Source location in the original program, shown in log lines."""
     span: str | None = None
+    """Name of the server span; by default the operation's name, preceded by `HTTP` and the method for an endpoint."""
     work_ms: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    """CPU time per request in milliseconds, including the overhead of the program."""
     deadline_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    """Seconds after which a request fails, together with its outstanding calls."""
     observed: bool = True
+    """Whether requests produce a span and a log line."""
     steps: Steps
 
 
@@ -77,21 +105,14 @@ class Index(FrozenModel):
 
 
 class Deployed(FrozenModel):
-    """The location of an application that is already deployed.
-
-    Attributes
-    ----------
-    namespace
-        Namespace on the cluster of the kubeconfig.
-    url
-        Base URL of the entry, reachable from pods; by default the entry's Service and port.
-    reported
-        `service.name` in the spans of each service, if it differs from the label's value.
-    """
+    """The location of an application that is already deployed."""
 
     namespace: str
+    """Namespace on the cluster of the kubeconfig."""
     url: str | None = None
+    """Base URL of the entry, reachable from pods; by default the entry's Service and port."""
     reported: dict[str, str] = Field(default_factory=dict)
+    """`service.name` in the spans of each service, if it differs from the label's value."""
 
 
 class LoadSpec(FrozenModel):
@@ -107,75 +128,57 @@ class ServiceSpec(ContainerFields):
     A service that is already deployed needs only a name, a kind and relations. Its name is the value of the
     application's label; `objects` names its Deployment and Service if they differ. `ContainerFields` has further
     container settings.
-
-    Attributes
-    ----------
-    program
-        Command of the container. An absolute path runs a program of the image (on the embedded platform, of this
-        machine); such a program has no operations, spans or metrics of the runtime.
-    port
-        Port that it listens on; none for a service with only background work.
-    replicas
-        Number of pods.
-    stateful
-        Whether pods are ordered and have stable names (`NAME-0`, `NAME-1`), which resolve as `NAME-0.NAME-peer`.
-    storage
-        Volume of each pod, for a stateful service.
-    readiness, liveness
-        Kubernetes probes.
-    consumers, tasks
-        Background work.
-    init
-        Init containers, which run in sequence.
-    breakers
-        Circuit breakers by called service.
-    runs
-        Name of a program in the application's own code (`Persona.programs`) that replaces operations.
-    metrics_port
-        Port of a `runs` program with Prometheus metrics at `/metrics`; none without metrics.
-    location
-        Source file of the original program, shown in log lines at startup.
-    registry_name
-        Name in the application's service registry.
-    language
-        Language of the original program, which determines the names of its runtime metrics; none without such metrics.
-    heap
-        Memory that it allocates; each episode of a campaign draws a new amount.
-    connect_timeout_s
-        Connection timeout of a database's clients; by default, the driver's timeout.
     """
 
     name: str
     kind: Kind
     container: str = ""
     program: tuple[str, ...] = ()
+    """Command of the container. An absolute path runs a program of the image (on the embedded platform, of this
+    machine); such a program has no operations, spans or metrics of the runtime."""
     runs: str | None = None
+    """Name of a program in the application's own code (`Persona.programs`) that replaces operations."""
     metrics_port: int | None = Field(default=None, gt=0, le=65535)
+    """Port of a `runs` program with Prometheus metrics at `/metrics`; none without metrics."""
     port: int = Field(default=0, ge=0, le=65535)
+    """Port that it listens on; none for a service with only background work."""
     objects: dict[str, str] = Field(default_factory=dict)
     replicas: int = Field(default=1, ge=0, le=100)
+    """Number of pods."""
     stateful: bool = False
+    """Whether pods are ordered and have stable names (`NAME-0`, `NAME-1`), which resolve as `NAME-0.NAME-peer`."""
     storage: Storage | None = None
+    """Volume of each pod, for a stateful service."""
     readiness: Probe | None = None
     liveness: Probe | None = None
+    """Kubernetes probes."""
     init: tuple[InitContainer, ...] = ()
+    """Init containers, which run in sequence."""
     breakers: dict[str, CircuitBreaker] = Field(default_factory=dict)
+    """Circuit breakers by called service."""
     callees: tuple[str, ...] = ()
     location: str = ""
+    """Source file of the original program, shown in log lines at startup."""
     registry_name: str | None = None
+    """Name in the application's service registry."""
     stores: tuple[str, ...] = ()
     claim: str | None = None
     auth: Literal["password", "open"] = "open"
     database: str | None = None
     connect_timeout_s: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    """Connection timeout of a database's clients; by default, the driver's timeout."""
     collections: dict[str, Collection] = Field(default_factory=dict)
     seeds: tuple[Seed, ...] = ()
     indexes: dict[str, Index] = Field(default_factory=dict)
     operations: dict[str, Operation] = Field(default_factory=dict)
     consumers: dict[str, Consumer] = Field(default_factory=dict)
     tasks: dict[str, Task] = Field(default_factory=dict)
+    """Background work."""
     language: Language | None = None
+    """Language of the original program, which determines the names of its runtime metrics; none without such
+    metrics."""
     heap: HeapUse | None = None
+    """Memory that it allocates; each episode of a campaign draws a new amount."""
 
     @cached_property
     def calls(self) -> tuple[str, ...]:
@@ -238,22 +241,6 @@ class AppSpec(FrozenModel):
     """An application.
 
     Everything specific to an application is in its spec or its own code; runtime, manifests and load are generic.
-
-    Attributes
-    ----------
-    code
-        Package name, or path of a folder, with the application's own steps (`operations.py`) or persona
-        (`persona.py`); none if it has neither.
-    registry
-        Service registry that services register with at startup, as the persona defines.
-    flags
-        Feature flags that steps read.
-    operator
-        Operator that creates some of the services from a custom resource.
-    configs, secrets
-        ConfigMaps and Secrets by name, for `environment` and `files` of services.
-    background_errors
-        Rates of errors without a fault; each episode of a campaign draws new rates.
     """
 
     name: str
@@ -261,17 +248,24 @@ class AppSpec(FrozenModel):
     version: str
     image: str = DEFAULT_IMAGE
     code: str | None = None
+    """Package name, or path of a folder, with the application's own steps (`operations.py`) or persona (`persona.py`);
+    none if it has neither."""
     deployed: Deployed | None = None
     label_key: str = "app"
     log_level: Literal["trace", "info"] = "trace"
     trace_sampling: float = Field(default=1.0, ge=0.0, le=1.0)
     registry: str | None = None
+    """Service registry that services register with at startup, as the persona defines."""
     flags: FlagSettings | None = None
+    """Feature flags that steps read."""
     operator: OperatorSettings | None = None
+    """Operator that creates some of the services from a custom resource."""
     configs: dict[str, ConfigTexts] = Field(default_factory=dict)
     secrets: dict[str, SecretTexts] = Field(default_factory=dict)
+    """ConfigMaps and Secrets by name, for `environment` and `files` of services."""
     load: LoadSpec = LoadSpec()
     background_errors: BackgroundErrors = BackgroundErrors()
+    """Rates of errors without a fault; each episode of a campaign draws new rates."""
     entry: AppEntry
     services: Annotated[dict[str, ServiceSpec], BeforeValidator(_add_names)]
     requests: dict[str, RequestSpec]

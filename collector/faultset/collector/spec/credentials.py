@@ -12,8 +12,7 @@ import secrets
 from typing import Any, NamedTuple
 
 from faultset.collector.spec.app import AppSpec, ServiceSpec
-from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, BUILD_SEED, CREDENTIALS_PATH
-from faultset.collector.spec.features.configuration import secret_data
+from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, BUILD_SEED, CREDENTIALS_PATH, secret_data
 
 _PASSWORD_BYTES = 24
 _VOLUME = "credentials"

@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from faultset.collector.spec.app import AppSpec
-from faultset.collector.spec.rules.consistency import problems
+from faultset.collector.spec.rules import problems
 from faultset.collector.spec.steps import StepTypes, first_problem
 from faultset.core.documents import parse_yaml
 from faultset.core.errors import UsageError
@@ -68,15 +68,7 @@ def parse(
 
 
 def wrong_spec(text: str, source: str, path: tuple[str | int, ...], reason: str, *, more: int = 0) -> UsageError:
-    """Return the error for an invalid spec.
-
-    Parameters
-    ----------
-    path
-        Keys and indices of the invalid field.
-    more
-        Number of further problems.
-    """
+    """Return the error for an invalid field, of `more` other problems."""
     field = ".".join(map(str, path)) or "the top level"
     others = f" ({more} more)" if more else ""
     return UsageError(f"{source}, line {_find_line(text, path)}, field {field}: {reason}{others}; correct the spec")

@@ -83,13 +83,7 @@ class StepModel(FrozenModel):
 
 
 def all_steps(steps: Iterable[StepModel], path: FieldPath = ()) -> Iterator[tuple[FieldPath, StepModel]]:
-    """Yield steps, each followed by its nested steps, with their paths.
-
-    Parameters
-    ----------
-    path
-        Path of the list of steps.
-    """
+    """Yield steps, each followed by its nested steps, with their paths, which begin with the path of the list."""
     for number, step in enumerate(steps):
         yield from _walk_step((*path, number), step)
 

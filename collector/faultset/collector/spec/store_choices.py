@@ -17,20 +17,10 @@ ALL_ORIGINAL = "original"
 
 
 def parse_store_choice(text: str | None, kinds: Collection[str]) -> StoreChoice | None:
-    """Parse a choice into the form used in plans; None for the default.
+    """Parse a choice into the form used in plans; None for the default. Raise UsageError for an unknown kind.
 
     >>> parse_store_choice("postgresql,memcached", ["kafka", "memcached", "postgresql"])
     'memcached,postgresql'
-
-    Parameters
-    ----------
-    kinds
-        The kinds of stores that have an original server.
-
-    Raises
-    ------
-    UsageError
-        A kind is unknown; the message suggests the nearest.
     """
     if text is None or text == REDIS_STORES:
         return None

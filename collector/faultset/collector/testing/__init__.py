@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 from faultset.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from faultset.collector.testing.app import check_app
+    from faultset.collector.testing.app import check_app, check_load_driver
     from faultset.collector.testing.fault import check_fault
-    from faultset.collector.testing.load_driver import check_load_driver
-    from faultset.collector.testing.platform import check_host, check_platform
-    from faultset.collector.testing.source import check_source
+    from faultset.collector.testing.platform import check_host, check_platform, check_source
 
 __all__ = ["check_app", "check_fault", "check_host", "check_load_driver", "check_platform", "check_source"]
 

@@ -1,23 +1,28 @@
-"""The contract check for applications."""
+"""The contract checks for applications and load drivers."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults
+from faultset.collector.load.driver import LoadDriverClass, LoadTarget, RequestResult
+from faultset.collector.load.results import OUTCOMES
+from faultset.collector.load.schedule import ScheduledRequest
 from faultset.collector.runtime.app_code import load_persona, read_app
-from faultset.collector.runtime.background.work import compile_round
+from faultset.collector.runtime.background import compile_round
 from faultset.collector.runtime.context import FlagValues, ServiceContext
 from faultset.collector.runtime.http.caller import Caller, ClientContext
 from faultset.collector.runtime.http.client import Names
+from faultset.collector.runtime.http.tracing import Tracing
 from faultset.collector.runtime.request_handlers import compile_operation
 from faultset.collector.runtime.signals import Log, Metrics
 from faultset.collector.runtime.store_startup import store_clients
-from faultset.collector.runtime.tracing import Tracing
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.containers import SPANS_PORT
 from faultset.collector.spec.files import format_spec
@@ -120,3 +125,60 @@ async def _check_operations(app: AppSpec) -> None:
         for work in service.background:
             compile_round(work, service.background[work], context)
         await caller.close()
+
+
+_TIMEOUT_S = 5.0
+
+
+def check_load_driver(
+    driver: LoadDriverClass, *, url: str, request: ScheduledRequest, options: Mapping[str, Any] | None = None
+) -> None:
+    """Check that a load driver sends requests and reports every outcome.
+
+    Parameters
+    ----------
+    url
+        `http://ADDRESS:PORT` of a running server that answers the request.
+    request
+        A request that the server answers.
+    options
+        The driver's options from a spec.
+
+    Raises
+    ------
+    AssertionError
+        A check failed; the message says which.
+    """
+    asyncio.run(_check(driver, url, request, options or {}))
+
+
+async def _check(driver: LoadDriverClass, url: str, request: ScheduledRequest, options: Mapping[str, Any]) -> None:
+    client = driver(LoadTarget(url=url, local_address=None, timeout_s=_TIMEOUT_S, options=options))
+    try:
+        results = await asyncio.gather(*(client.send(request) for _ in range(5)))
+        for result in results:
+            _check_result(result)
+            assert result.outcome == "ok", f"the outcome of an answered request must be ok, got {result.outcome}"
+        cancelled = asyncio.create_task(client.send(request))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+    finally:
+        await client.close()
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        closed = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        client = driver(LoadTarget(url=closed, local_address=None, timeout_s=_TIMEOUT_S, options=options))
+        try:
+            result = await client.send(request)
+        finally:
+            await client.close()
+    _check_result(result)
+    assert result.outcome in ("refused", "timeout"), (
+        f"the outcome at a closed port must be refused or timeout, got {result.outcome}"
+    )
+
+
+def _check_result(result: object) -> None:
+    assert isinstance(result, RequestResult), f"send must return a RequestResult, got {result!r}"
+    assert result.outcome in OUTCOMES, f"an outcome must be one of {', '.join(OUTCOMES)}, got {result.outcome!r}"

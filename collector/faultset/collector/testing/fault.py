@@ -22,11 +22,9 @@ from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.impairments import Partition
 from faultset.collector.platforms.journal import Journal, list_assigned_fields
 from faultset.collector.platforms.objects import deep_copy
-from faultset.collector.spec.app import AppSpec
+from faultset.collector.spec.app import AppSpec, Variation
 from faultset.collector.spec.containers import APP_REPOSITORY
-from faultset.collector.spec.custom_resources import custom_resources
-from faultset.collector.spec.manifests import flag_manifests
-from faultset.collector.spec.variation import Variation
+from faultset.collector.spec.manifests import custom_resources, flag_manifests
 from faultset.core.errors import UsageError, in_one_sentence
 
 T = TypeVar("T")
@@ -97,10 +95,7 @@ def check_fault(
 def try_fault(spec: FaultSpec, app: AppSpec) -> list[dict[str, Any]]:
     """Inject a fault into each of its targets on an in-memory platform; return its actions as records.
 
-    Raises
-    ------
-    UsageError
-        The fault has no target, its code fails (the message has file and line), or its undo is incomplete.
+    Raise UsageError if it has no target, its code fails (the message has file and line), or its undo is incomplete.
     """
     if reason := unavailable_reason(spec, app):
         raise UsageError(f"fault {spec.name} {reason}; choose another application with --app")

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import ConfigDict
 
-from faultset.collector.load.workloads.patterns import CONSTANT
+from faultset.collector.load.patterns import CONSTANT
 from faultset.collector.plans.plan import find_plan, random_draws
 from faultset.core.documents import STRICT, check_type, parse_object
 from faultset.datasets.dataset import Dataset

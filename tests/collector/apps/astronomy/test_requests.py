@@ -9,7 +9,7 @@ import pytest
 from span_receiver import ReceivedSpan, Receiver
 from stage import Process, Stage
 
-from faultset.collector.apps.astronomy.products import ADVERTISED
+from faultset.collector.apps.astronomy.operations import ADVERTISED
 
 ORDER = {"userId": "shopper-1", "userCurrency": "USD", "email": "shopper-1@example.com"}
 

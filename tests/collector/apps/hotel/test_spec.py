@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.apps.hotel.reservations import nights
+from faultset.collector.apps.hotel.operations import nights
 from faultset.collector.spec.app import AppSpec
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faultset.collector.apps.tidb.control_loop import klog
+from faultset.collector.apps.tidb.operator import klog
 from faultset.collector.apps.tidb.persona import PERSONA
 from faultset.collector.runtime.http.status import Code, RpcError
 from faultset.datasets.telemetry_formats.log_lines import parse_line

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.apps.tidb.reconciliation import STATUS_ATTEMPTS, Reconciler
-from faultset.collector.apps.tidb.stateful_sets import stateful_set
+from faultset.collector.apps.tidb.operator import STATUS_ATTEMPTS, Reconciler, stateful_set
 from faultset.collector.runtime.cluster_api import ApiRefusal
-from faultset.collector.spec.custom_resources import custom_resources
+from faultset.collector.spec.manifests import custom_resources
 
 TIDB = load_app("tidb")
 

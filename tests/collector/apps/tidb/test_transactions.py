@@ -9,12 +9,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, cast
 
 import pytest
-from opentelemetry.context import Context
 
-from faultset.collector.apps.tidb import sessions
-from faultset.collector.apps.tidb.placement import Placement, TimestampOracle
-from faultset.collector.apps.tidb.rows import LOCK_TTL_S, RowError, TransactionalRows
-from faultset.collector.apps.tidb.sessions import (
+from faultset.collector.apps.tidb import operations
+from faultset.collector.apps.tidb.operations import (
     COMMIT,
     FIND_REGION,
     PREWRITE,
@@ -22,11 +19,15 @@ from faultset.collector.apps.tidb.sessions import (
     ROLL_BACK,
     TIMESTAMP,
     KeyValueClient,
+    change,
+    is_about,
+    read,
 )
-from faultset.collector.apps.tidb.transactions import change, read
+from faultset.collector.apps.tidb.placement import Placement, TimestampOracle
+from faultset.collector.apps.tidb.storage import LOCK_TTL_S, RowError, TransactionalRows
 from faultset.collector.runtime.http.status import Code, RpcError
 
-NOW, TRACE = 1000.0, Context()
+NOW, TRACE = 1000.0, None
 START = int(NOW * 1000) << 18
 
 
@@ -58,7 +59,7 @@ class Cluster:
         self.memory = Memory()
         self.placement, self.oracle = Placement(), TimestampOracle()
         self.led: dict[str, list[int]] = {}
-        self.rows = {store: TransactionalRows(self.memory, "account") for store in ("tikv-0", "tikv-1")}
+        self.rows = {store: TransactionalRows(cast(Any, self.memory), "account") for store in ("tikv-0", "tikv-1")}
         self.failing: set[str] = set()
         self.calls: list[tuple[str, str | None]] = []
         for _ in range(20):
@@ -66,7 +67,7 @@ class Cluster:
                 self.led[store] = self.placement.heartbeat(store)
 
     async def call(
-        self, service: str, operation: str, body: Any, context: Context, *, at: str | None = None, **_: Any
+        self, service: str, operation: str, body: Any, trace: None, *, at: str | None = None, **_: Any
     ) -> Any:
         self.calls.append((operation, at))
         if {operation, at} & self.failing:
@@ -109,7 +110,7 @@ def client(cluster: Cluster, said: list[str]) -> KeyValueClient:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "BUDGET_S", 0.05)
+    monkeypatch.setattr(operations, "BUDGET_S", 0.05)
 
 
 async def change_again(client: KeyValueClient, wanted: dict[str, float]) -> None:
@@ -118,7 +119,7 @@ async def change_again(client: KeyValueClient, wanted: dict[str, float]) -> None
             await change(client, dict(wanted), TRACE)
             return
         except RpcError as error:
-            if not sessions.is_about(error, "WriteConflict"):
+            if not is_about(error, "WriteConflict"):
                 raise
 
 

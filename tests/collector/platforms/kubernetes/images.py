@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.runtime.builds import TAGS
-from faultset.collector.runtime.stores.originals.driver import find_program
+from faultset.collector.runtime.stores.original_driver import find_program
 
 ROOT = Path(__file__).parents[4]
 REQUIREMENTS = ROOT / "image" / "requirements.txt"

@@ -20,7 +20,7 @@ import pytest
 from object_server import ObjectServer
 
 from faultset.collector.apps import load_app
-from faultset.collector.apps.tidb.stateful_sets import stateful_set
+from faultset.collector.apps.tidb.operator import stateful_set
 from faultset.collector.faults.operator import has_field
 from faultset.collector.platforms.kubernetes.client import Api
 from faultset.collector.platforms.kubernetes.manifests import (
@@ -154,15 +154,15 @@ COLLECTOR = ROOT / "collector" / "faultset" / "collector"
 ENTRIES = (
     "faultset.collector.runtime.service",
     "faultset.collector.runtime.stores.server",
-    "faultset.collector.runtime.background.work",
-    "faultset.collector.load.process",
+    "faultset.collector.runtime.processes",
+    "faultset.collector.load.__main__",
     "faultset.collector.apps.hotel.operations",
     "faultset.collector.apps.hotel.persona",
     "faultset.collector.apps.tidb.operations",
     "faultset.collector.apps.tidb.persona",
     "faultset.collector.agent.program",
 )
-OF_ORIGINALS = COLLECTOR / "runtime" / "stores" / "originals"
+OF_ORIGINALS = {COLLECTOR / "runtime" / "stores" / f"{name}.py" for name in ("postgresql", "postgresql_client")}
 """Imported with all stores, but used only where original servers run; their client libraries are an extra."""
 BACKPORTS = {"async-timeout"}
 """What libraries need on the image's Python only."""
@@ -187,7 +187,7 @@ for name, module in sorted(sys.modules.items()):
 
 
 def _is_of_originals(file: Path) -> bool:
-    return file.is_relative_to(OF_ORIGINALS)
+    return file in OF_ORIGINALS
 
 
 def _normal(name: str) -> str:

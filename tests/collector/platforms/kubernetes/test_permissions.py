@@ -8,7 +8,7 @@ import yaml
 
 from faultset.collector.apps import load_app
 from faultset.collector.platforms.kubernetes.permissions import ROLE_RULES, operator_permissions
-from faultset.collector.spec.custom_resources import operator_rules
+from faultset.collector.spec.manifests import operator_rules
 
 DOCS = Path(__file__).parents[4] / "docs" / "how-to"
 OPERATOR = load_app("tidb").operator

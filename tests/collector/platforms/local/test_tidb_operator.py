@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.apps import load_app, tidb
-from faultset.collector.apps.tidb.control_loop import FIRST_WAIT_S, ControlLoop
-from faultset.collector.apps.tidb.reconciliation import Reconciler
+from faultset.collector.apps.tidb.operator import FIRST_WAIT_S, ControlLoop, Reconciler
 from faultset.collector.platforms.local.api_server import ObjectApi
 from faultset.collector.runtime.cluster_api import ApiRefusal, ClusterApi
 from faultset.collector.spec.manifests import manifests

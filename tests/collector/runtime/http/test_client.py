@@ -18,8 +18,9 @@ from faultset.collector.runtime.http.client import (
     HttpClient,
     Names,
     UnknownHostError,
+    main,
+    wait_for,
 )
-from faultset.collector.runtime.http.waiting import main, wait_for
 
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
 import pytest
-from span_receiver import Receiver
 
-from faultset.collector.runtime.http import span_sender
-from faultset.collector.runtime.http.span_sender import SpanSender, pod_resource
 from faultset.collector.runtime.http.status import Code, RpcError, SpanStyle, http_status, response_class
-from faultset.collector.runtime.tracing import Tracing
 
 
 def test_codes_have_grpcs_texts_classes_and_a_status() -> None:
@@ -53,29 +46,3 @@ def test_an_endpoint_that_answers_500_is_an_error_with_opentelemetry_only() -> N
 def test_each_convention_has_its_own_attributes_of_the_outcome() -> None:
     assert OPENTRACING.outcome_attributes(Code.UNAVAILABLE) == {"response_code": 14, "response_class": "5xx"}
     assert OPENTELEMETRY.outcome_attributes(Code.UNAVAILABLE) == {"rpc.grpc.status_code": 14}
-
-
-def sent_to(endpoint: str, work: Callable[[Tracing], None]) -> None:
-    """Make spans in a process that then ends."""
-
-    async def run() -> None:
-        tracing = Tracing(SpanSender(pod_resource("geo", "geo-1"), endpoint, "127.0.0.9"))
-        work(tracing)
-        await tracing.close()
-
-    asyncio.run(run())
-
-
-def test_a_process_that_ends_sends_its_last_spans_from_its_own_address() -> None:
-    receiver = Receiver()
-    try:
-        sent_to(receiver.endpoint, lambda tracing: [tracing.server(f"/{n}", {}, {})[0].end() for n in range(2500)])  # type: ignore[func-returns-value]
-    finally:
-        receiver.close()
-    assert sorted(int(span.name[1:]) for span in receiver.spans) == list(range(2500))
-    assert {(span.peer, span.service, span.pod) for span in receiver.spans} == {("127.0.0.9", "geo", "geo-1")}
-
-
-def test_a_receiver_that_does_not_listen_holds_up_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(span_sender, "_TIMEOUT_S", 0.1)
-    sent_to("http://127.0.0.1:9", lambda tracing: tracing.server("/", {}, {})[0].end())

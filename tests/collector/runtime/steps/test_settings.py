@@ -11,7 +11,7 @@ import pytest
 from faultset.collector.runtime.context import RequestContext
 from faultset.collector.runtime.environment import list_missing_variables
 from faultset.collector.runtime.http.status import RpcError
-from faultset.collector.runtime.steps.effects import ReadSetting
+from faultset.collector.runtime.steps.basic import ReadSetting
 from faultset.collector.spec.app import Operation, ServiceSpec
 
 

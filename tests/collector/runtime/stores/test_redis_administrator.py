@@ -12,9 +12,9 @@ import redis
 from store_server import StoreServer, running
 
 from faultset.collector.runtime.processes import end_work, running_work
+from faultset.collector.runtime.stores import STORE_DRIVERS
 from faultset.collector.runtime.stores.driver import REVOKE_CONSUMING, REVOKE_WRITING, AdminChange
-from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
-from faultset.collector.runtime.stores.redis_administrator import RedisAdministrator
+from faultset.collector.runtime.stores.redis_driver import RedisAdministrator
 from faultset.core.errors import PlatformError
 
 
@@ -100,7 +100,7 @@ def test_files_that_may_not_grow_make_writes_fail_until_they_may(
 def test_only_a_store_with_files_can_have_them_limited(
     store: RedisAdministrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("faultset.collector.runtime.stores.redis_administrator.open_file_sizes", lambda pid, suffix: [])
+    monkeypatch.setattr("faultset.collector.runtime.stores.redis_driver.open_file_sizes", lambda pid, suffix: [])
     with pytest.raises(PlatformError, match="the store writes no file"):
         store.limit_files(100)
 

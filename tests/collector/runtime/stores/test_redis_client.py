@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from store_server import StoreServer, running
 
+from faultset.collector.runtime.stores import STORE_DRIVERS
 from faultset.collector.runtime.stores.driver import StoreClient, StoreError
-from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
 
 Server = StoreServer[StoreClient]
 

@@ -14,7 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from faultset.collector.runtime.stores import redis_driver, server
+from faultset.collector.runtime.stores import STORE_DRIVERS, redis_driver, server
 from faultset.collector.runtime.stores.driver import (
     REMOVE_ACCOUNT,
     REQUIRE_PASSWORD,
@@ -23,7 +23,6 @@ from faultset.collector.runtime.stores.driver import (
     StoreAccess,
     StoreDriver,
 )
-from faultset.collector.runtime.stores.drivers import STORE_DRIVERS
 from faultset.core.errors import PlatformError
 
 REDIS_DRIVERS = [driver for driver in STORE_DRIVERS.values() if isinstance(driver, redis_driver.RedisDriver)]

@@ -1,4 +1,4 @@
-"""The steps that only the Astronomy Shop needs."""
+"""The steps that only the Astronomy Shop needs, its advertised products and exchange rates."""
 
 from __future__ import annotations
 
@@ -8,14 +8,33 @@ import random
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
-from faultset.collector.apps.astronomy.products import ADVERTISED, RATES
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
-from faultset.collector.runtime.expressions import getter
 from faultset.collector.runtime.http.client import UnknownHostError
 from faultset.collector.runtime.http.status import Code, RpcError
-from faultset.collector.runtime.steps import Step
+from faultset.collector.runtime.steps.step import Getter, Step, ValueStep, getter
+
+ADVERTISED: tuple[dict[str, Any], ...] = (
+    {"id": "OLJCESPC7Z", "name": "National Park Foundation Explorascope", "categories": ("telescopes",)},
+    {"id": "66VCHSJNUP", "name": "Starsense Explorer Refractor Telescope", "categories": ("telescopes",)},
+    {"id": "1YMWWN1N4O", "name": "Eclipsmart Travel Refractor Telescope", "categories": ("telescopes", "travel")},
+    {"id": "L9ECAV7KIM", "name": "Lens Cleaning Kit", "categories": ("accessories",)},
+    {"id": "2ZYFJ3GM2N", "name": "Roof Binoculars", "categories": ("binoculars",)},
+    {"id": "0PUK6V6EV0", "name": "Solar System Color Imager", "categories": ("accessories", "telescopes")},
+    {"id": "LS4PSXUNUM", "name": "Red Flashlight", "categories": ("accessories", "flashlights")},
+    {"id": "9SIQT8TOJO", "name": "Optical Tube Assembly", "categories": ("accessories", "telescopes", "assembly")},
+    {"id": "6E92ZMYYFZ", "name": "Solar Filter", "categories": ("accessories", "telescopes")},
+    {"id": "HQTGWGPNH4", "name": "The Comet Book", "categories": ("books",)},
+)
+"""The advertised products with their categories."""
+
+RATES = {"USD": 1.1305, "EUR": 1.0, "JPY": 126.4, "GBP": 0.85970, "CHF": 1.1360, "CAD": 1.5128, "INR": 79.4320}
+"""Price of a euro in other currencies."""
+
+
+Values = Mapping[str, Any]
 
 _CONNECT_RETRIES, _RETRY_PAUSE_S = 30, 0.05
 _BUSY_THREADS, _BUSY_S = 4, 1.0
@@ -32,11 +51,9 @@ class ListProducts(Step):
     save_count: str
 
     def names_saved(self) -> tuple[str, ...]:
-        """Return the names of the products and of their number."""
         return (self.save, self.save_count)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the products and their number."""
         catalogue_of = getter(self.catalogue)
 
         def handle(request: RequestContext) -> None:
@@ -46,7 +63,7 @@ class ListProducts(Step):
         return handle
 
 
-class FindProduct(Step):
+class FindProduct(ValueStep):
     """Return the catalogue's product with the given ID, or None."""
 
     keyword = "product"
@@ -54,57 +71,48 @@ class FindProduct(Step):
     id: Any
     save: str
 
-    def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves a mapping."""
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
         catalogue_of, id_of = getter(self.catalogue), getter(self.id)
 
-        def handle(request: RequestContext) -> None:
-            product_id = str(id_of(request.values))
-            products = catalogue_of(request.values)["products"]
-            request.values[self.save] = next((product for product in products if product["id"] == product_id), None)
+        def find(values: Values) -> Any:
+            product_id = str(id_of(values))
+            return next((product for product in catalogue_of(values)["products"] if product["id"] == product_id), None)
 
-        return handle
+        return find
 
 
-class ConvertPrice(Step):
-    """Convert a price from dollars to another currency."""
+class ConvertPrice(ValueStep):
+    """Convert a price from dollars to another currency; an unknown currency fails the request."""
 
     keyword = "convert_price"
     price: Any
     currency: Any
     save: str
 
-    def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the price; an unknown currency fails the request."""
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
         price_of, currency_of = getter(self.price), getter(self.currency)
 
-        def handle(request: RequestContext) -> None:
-            currency = currency_of(request.values) or "USD"
+        def convert(values: Values) -> float:
+            currency = currency_of(values) or "USD"
             if currency not in RATES:
                 raise RpcError(Code.INVALID_ARGUMENT, f"unknown currency {currency}")
-            price = float(price_of(request.values) or 0.0)
-            request.values[self.save] = round(price / RATES["USD"] * RATES[currency], 2)
+            return round(float(price_of(values) or 0.0) / RATES["USD"] * RATES[currency], 2)
 
-        return handle
+        return convert
 
 
-class NewId(Step):
+class NewId(ValueStep):
     """Create a unique ID."""
 
     keyword = "new_id"
     save: str
 
-    def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the ID."""
-
-        def handle(request: RequestContext) -> None:
-            request.values[self.save] = str(uuid.uuid4())
-
-        return handle
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
+        return lambda values: str(uuid.uuid4())
 
 
-class AddToCart(Step):
-    """Add a product to the items of a cart."""
+class AddToCart(ValueStep):
+    """Add a product to the items of a cart, and save the new list of items."""
 
     keyword = "add_to_cart"
     cart: Any
@@ -112,45 +120,41 @@ class AddToCart(Step):
     quantity: Any
     save: str
 
-    def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the new list of items."""
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
         cart_of, product_of, quantity_of = getter(self.cart), getter(self.product), getter(self.quantity)
 
-        def handle(request: RequestContext) -> None:
-            cart = cart_of(request.values) or {}
-            items = {item["product_id"]: item["quantity"] for item in cart.get("items", ())}
-            product = str(product_of(request.values))
-            items[product] = items.get(product, 0) + int(quantity_of(request.values) or 1)
-            request.values[self.save] = [{"product_id": item, "quantity": count} for item, count in items.items()]
+        def add(values: Values) -> list[dict[str, Any]]:
+            items = {item["product_id"]: item["quantity"] for item in (cart_of(values) or {}).get("items", ())}
+            product = str(product_of(values))
+            items[product] = items.get(product, 0) + int(quantity_of(values) or 1)
+            return [{"product_id": item, "quantity": count} for item, count in items.items()]
 
-        return handle
+        return add
 
 
-class Advertise(Step):
+class Advertise(ValueStep):
     """Return all advertisements of the requested categories; if there are none, two random ones."""
 
     keyword = "advertise"
     categories: Any
     save: str
 
-    def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves a list."""
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
         categories_of = getter(self.categories)
 
-        def handle(request: RequestContext) -> None:
-            categories = set(categories_of(request.values) or ())
+        def choose(values: Values) -> list[dict[str, str]]:
+            categories = set(categories_of(values) or ())
             matching = [product for product in ADVERTISED if categories & set(product["categories"])]
-            advertised = matching or random.sample(ADVERTISED, 2)
-            request.values[self.save] = [
+            return [
                 {"redirect_url": f"/product/{product['id']}", "text": f"{product['name']} for sale."}
-                for product in advertised
+                for product in matching or random.sample(ADVERTISED, 2)
             ]
 
-        return handle
+        return choose
 
 
-class Recommend(Step):
-    """Choose products that the user is not looking at.
+class Recommend(ValueStep):
+    """Choose the IDs of products that the user is not looking at.
 
     If `leaks` is true, each call with `missed` adds the products to a list and extends it by a quarter, like the
     original's flag `recommendationCacheFailure`; every call reads the whole list.
@@ -163,26 +167,24 @@ class Recommend(Step):
     missed: Any
     save: str
 
-    def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves a list of product IDs."""
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
         products_of, exclude_of = getter(self.products), getter(self.exclude)
         leaks_of, missed_of = getter(self.leaks), getter(self.missed)
         cached: list[str] = []
 
-        def handle(request: RequestContext) -> None:
-            values, excluded = request.values, set(exclude_of(request.values) or ())
+        def choose(values: Values) -> list[str]:
+            excluded, product_ids = set(exclude_of(values) or ()), set[str]()
             if leaks_of(values):
                 if missed_of(values):
                     cached.extend(product["id"] for product in products_of(values) or ())
                     # new string objects, as in each response of the catalogue
                     cached.extend("".join((product, " "))[:-1] for product in cached[: len(cached) // 4])
-                product_ids = set(cached) or {product["id"] for product in products_of(values) or ()}
-            else:
-                product_ids = {product["id"] for product in products_of(values) or ()}
+                product_ids = set(cached)
+            product_ids = product_ids or {product["id"] for product in products_of(values) or ()}
             candidates = sorted(product_ids - excluded)
-            values[self.save] = random.sample(candidates, min(_MAX_RECOMMENDATIONS, len(candidates)))
+            return random.sample(candidates, min(_MAX_RECOMMENDATIONS, len(candidates)))
 
-        return handle
+        return choose
 
 
 class KeepThreadsBusy(Step):
@@ -191,7 +193,6 @@ class KeepThreadsBusy(Step):
     keyword = "keep_threads_busy"
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that starts the threads."""
         threads: list[threading.Thread] = []
 
         def burn() -> None:
@@ -215,8 +216,6 @@ class CollectGarbage(Step):
     keyword = "collect_garbage"
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that collects garbage."""
-
         def handle(request: RequestContext) -> None:
             garbage: list[list[int]] = [[number] for number in range(_GARBAGE_OBJECTS)]
             for _ in range(_COLLECTIONS):
@@ -233,8 +232,6 @@ class ConnectToUnknownHost(Step):
     host: str
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that fails the request."""
-
         async def handle(request: RequestContext) -> None:
             for _ in range(_CONNECT_RETRIES):
                 try:
@@ -248,15 +245,6 @@ class ConnectToUnknownHost(Step):
 
 
 STEPS = (
-    ListProducts,
-    FindProduct,
-    ConvertPrice,
-    NewId,
-    AddToCart,
-    Advertise,
-    Recommend,
-    KeepThreadsBusy,
-    CollectGarbage,
+    ListProducts, FindProduct, ConvertPrice, NewId, AddToCart, Advertise, Recommend, KeepThreadsBusy, CollectGarbage,
     ConnectToUnknownHost,
-)
-"""All steps of this module."""
+)  # fmt: skip

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 from types import MappingProxyType
 
-from faultset.collector.apps.go_texts import GoErrorTexts
-from faultset.collector.runtime.http.status import RpcError, SpanStyle
+from faultset.collector.runtime.http.status import GoErrorTexts, RpcError, SpanStyle
 from faultset.collector.runtime.persona import Event, Line, Persona
 from faultset.collector.runtime.signals import Level, timestamp
 
@@ -39,7 +38,6 @@ class AstronomyPersona(GoErrorTexts, Persona):
     spans = SpanStyle(call_component=None, endpoint_component=None, convention="opentelemetry")
 
     def format_line(self, time_s: float, level: Level, location: str, message: str) -> str:
-        """Return a line in the log format of the location's service."""
         service, _, source = location.partition("/")
         match = _IDS.search(message)
         text = message[: match.start()] if match else message
@@ -52,7 +50,6 @@ class AstronomyPersona(GoErrorTexts, Persona):
         return error.description
 
     def call_failed(self, reason: str | None) -> str:
-        """Return the text of gRPC's transport."""
         if reason is None:
             return "error reading from server: EOF"
         return f'connection error: desc = "transport: Error while dialing: {reason}"'

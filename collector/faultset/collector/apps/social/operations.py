@@ -4,40 +4,37 @@ from __future__ import annotations
 
 import random
 import string
+from collections.abc import Mapping
 from typing import Any
 
-from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
-from faultset.collector.runtime.expressions import getter
-from faultset.collector.runtime.steps import Step
+from faultset.collector.runtime.context import ServiceContext
+from faultset.collector.runtime.steps.step import Getter, ValueStep, getter
 
 _SHORT_URL_PREFIX = "http://short-url/"
 _ID_CHARACTERS = string.ascii_letters + string.digits
 
 
-class ShortenUrls(Step):
+Values = Mapping[str, Any]
+
+
+class ShortenUrls(ValueStep):
     """Create a short address for each address of a list."""
 
     keyword = "shorten_urls"
     urls: Any
     save: str
 
-    def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves a list of mappings with `shortened_url` and `expanded_url`."""
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
         urls_of = getter(self.urls)
 
-        def handle(request: RequestContext) -> None:
-            request.values[self.save] = [
-                {
-                    "shortened_url": _SHORT_URL_PREFIX + "".join(random.choices(_ID_CHARACTERS, k=10)),
-                    "expanded_url": url,
-                }
-                for url in urls_of(request.values) or ()
-            ]
+        def shorten(url: str) -> dict[str, str]:
+            short_url = _SHORT_URL_PREFIX + "".join(random.choices(_ID_CHARACTERS, k=10))
+            return {"shortened_url": short_url, "expanded_url": url}
 
-        return handle
+        return lambda values: [shorten(url) for url in urls_of(values) or ()]
 
 
-class ReplaceUrls(Step):
+class ReplaceUrls(ValueStep):
     """Replace the long addresses in a text with the short ones."""
 
     keyword = "replace_urls"
@@ -45,21 +42,20 @@ class ReplaceUrls(Step):
     urls: Any
     save: str
 
-    def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the text."""
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
         text_of, urls_of = getter(self.text), getter(self.urls)
 
-        def handle(request: RequestContext) -> None:
-            text = str(text_of(request.values) or "")
+        def replace_all(values: Values) -> str:
+            text = str(text_of(values) or "")
             # the longest first, because an address may be a prefix of another
-            for url in sorted(urls_of(request.values) or (), key=lambda url: -len(url["expanded_url"])):
+            for url in sorted(urls_of(values) or (), key=lambda url: -len(url["expanded_url"])):
                 text = text.replace(url["expanded_url"], url["shortened_url"])
-            request.values[self.save] = text
+            return text
 
-        return handle
+        return replace_all
 
 
-class LacksPosts(Step):
+class LacksPosts(ValueStep):
     """Check whether a list is shorter than the requested range; the database may have more."""
 
     keyword = "lacks_posts"
@@ -68,16 +64,9 @@ class LacksPosts(Step):
     stop: Any
     save: str
 
-    def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves true or false."""
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
         posts_of, start_of, stop_of = getter(self.posts), getter(self.start), getter(self.stop)
-
-        def handle(request: RequestContext) -> None:
-            values = request.values
-            request.values[self.save] = len(posts_of(values)) < int(stop_of(values)) - int(start_of(values))
-
-        return handle
+        return lambda values: len(posts_of(values)) < int(stop_of(values)) - int(start_of(values))
 
 
 STEPS = (ShortenUrls, ReplaceUrls, LacksPosts)
-"""All steps of this application."""

@@ -79,7 +79,6 @@ class SocialPersona(Persona):
         )
 
     def format_line(self, time_s: float, level: Level, location: str, message: str) -> str:
-        """Return a line of nginx, of Thrift, or of Boost.Log."""
         moment = time.gmtime(time_s)
         if _is_nginx(location):
             source = f"[lua] {location}" if ".lua" in location else location
@@ -96,7 +95,6 @@ class SocialPersona(Persona):
         return error.description
 
     def connection_failed(self, error: BaseException | None, address: str) -> str:
-        """Return the text of the operating system."""
         match error:
             case UnknownHostError():
                 return "Could not resolve host for client socket."
@@ -114,19 +112,15 @@ class SocialPersona(Persona):
         return f"Failed to connect to {service}"
 
     def call_failed(self, reason: str | None) -> str:
-        """Return the text of Thrift's transport."""
         return reason or "No more data to read."
 
     def connection_closed(self) -> str:
-        """Return the text of both redis-plus-plus and libmongoc."""
         return "Server closed the connection"
 
     def read_timed_out(self, source: str, address: str) -> str:
-        """Return the text of the operating system."""
         return "Resource temporarily unavailable"
 
     def unknown_operation(self, operation: str) -> str:
-        """Return the text of Thrift's processor."""
         return f"Invalid method name: '{operation.rpartition('/')[2]}'"
 
 

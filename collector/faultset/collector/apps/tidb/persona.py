@@ -7,10 +7,9 @@ import time
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from faultset.collector.apps.go_texts import GoErrorTexts
-from faultset.collector.apps.tidb import control_loop
-from faultset.collector.apps.tidb.sessions import COMMIT, PREWRITE, READ, ROLL_BACK, SUM, TIMESTAMP
-from faultset.collector.runtime.http.status import RpcError
+from faultset.collector.apps.tidb.operations import COMMIT, PREWRITE, READ, ROLL_BACK, SUM, TIMESTAMP
+from faultset.collector.apps.tidb.operator import serve
+from faultset.collector.runtime.http.status import GoErrorTexts, RpcError
 from faultset.collector.runtime.persona import Event, Line, Persona, Program
 from faultset.collector.runtime.signals import Level, RequestHistogram
 
@@ -76,14 +75,13 @@ class TidbPersona(GoErrorTexts, Persona):
     """Lines as `[time] [LEVEL] [file:line] ["text"]`."""
 
     lines = MappingProxyType(_LINES)
-    programs: Mapping[str, Program] = MappingProxyType({"tidb-operator": control_loop.serve})
+    programs: Mapping[str, Program] = MappingProxyType({"tidb-operator": serve})
     login_pause_s = 1.0
     request_histograms = MappingProxyType(_HISTOGRAMS)
     request_level: Level = "info"
     """Like `tidb_general_log`, which logs every statement."""
 
     def format_line(self, time_s: float, level: Level, location: str, message: str) -> str:
-        """Return a line of the unified format."""
         stamp = f"{time.strftime('%Y/%m/%d %H:%M:%S', time.gmtime(time_s))}.{int(time_s * 1000) % 1000:03d} +00:00"
         return f"[{stamp}] [{_LEVELS[level]}] [{location}] [{json.dumps(message)}]"
 
@@ -93,7 +91,6 @@ class TidbPersona(GoErrorTexts, Persona):
         return error.description if is_formatted else f"ERROR 1105 (HY000): {error}"
 
     def call_timed_out(self, timeout_s: float) -> str:
-        """Return the description that grpc-go gives."""
         return "context deadline exceeded"
 
 

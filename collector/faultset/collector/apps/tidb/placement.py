@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
-from faultset.collector.runtime.expressions import getter
 from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.status import Code, RpcError
-from faultset.collector.runtime.steps.step import Step
+from faultset.collector.runtime.steps.step import Getter, Step, ValueStep, getter
 
 REGIONS = 12
 ROWS = 1200
@@ -73,13 +72,7 @@ def physical_s(timestamp: int) -> float:
 
 
 class Placement:
-    """The leader of each region, and the stores that are up.
-
-    Parameters
-    ----------
-    clock
-        Returns a time in seconds.
-    """
+    """The leader of each region, and the stores that are up."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
@@ -131,20 +124,15 @@ def _placement_of(service: ServiceContext) -> Placement:
     return _placements.setdefault(service.caller, Placement())
 
 
-class AllocateTimestamp(Step):
+class AllocateTimestamp(ValueStep):
     """Take a timestamp from the oracle."""
 
     keyword = "allocate_timestamp"
     save: str
 
-    def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the timestamp."""
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
         oracle = TimestampOracle()
-
-        def handle(request: RequestContext) -> None:
-            request.values[self.save] = oracle.next()
-
-        return handle
+        return lambda values: oracle.next()
 
 
 class FindRegion(Step):
@@ -155,7 +143,6 @@ class FindRegion(Step):
     save: str
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the region."""
         row_of, placement = getter(self.row), _placement_of(service)
 
         def handle(request: RequestContext) -> None:
@@ -176,7 +163,6 @@ class RegisterStore(Step):
     save: str
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the list of regions."""
         address_of, placement = getter(self.address), _placement_of(service)
 
         def handle(request: RequestContext) -> None:

@@ -1,22 +1,130 @@
-"""Steps of the store services: send heartbeats, and read and change rows."""
+"""The store services: rows with locks, heartbeats, and steps that read and change rows."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import json
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from opentelemetry.context import Context
-
-from faultset.collector.apps.tidb.placement import get_row_range
-from faultset.collector.apps.tidb.rows import RowError, TransactionalRows
+from faultset.collector.apps.tidb.placement import get_row_range, physical_s
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
 from faultset.collector.runtime.environment import environment
 from faultset.collector.runtime.http.caller import Caller
 from faultset.collector.runtime.http.status import Code, RpcError
 from faultset.collector.runtime.steps.step import Step
-from faultset.collector.runtime.stores.driver import StoreError
+from faultset.collector.runtime.stores.driver import StoreClient, StoreError
 from faultset.collector.spec.steps import CalledOperation
+
+LOCK_TTL_S = 10.0
+"""Lifetime of a lock in seconds, counted from the start of its transaction."""
+
+Row = dict[str, Any]
+
+
+class RowError(Exception):
+    """A row is locked or was written by another transaction; the text begins with the name of the error."""
+
+
+class TransactionalRows:
+    """The rows of one table in a store; the clock returns the time in seconds since 1970."""
+
+    def __init__(self, store: StoreClient, collection: str, clock: Callable[[], float] = time.time):
+        self._store, self._collection, self._clock = store, collection, clock
+        self._latches: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def read(self, keys: Sequence[str], version: int) -> list[Row | None]:
+        """Return rows as last committed; raise RowError if a transaction up to `version` has locked one."""
+        rows = await self._find(keys)
+        for key, row in zip(keys, rows, strict=True):
+            lock = self._get_lock(row)
+            if lock and lock["start"] <= version:
+                raise RowError(f"KeyIsLocked: key {key} is locked by {lock['start']}")
+        return [None if row is None else _drop_lock(row) or None for row in rows]
+
+    async def prewrite(self, changes: Mapping[str, Row], start: int) -> None:
+        """Lock rows and store their new contents in the locks.
+
+        Raise RowError if another transaction has locked a row, or has committed it after `start`.
+        """
+        async with self._hold_latches(changes):
+            rows_by_key = dict(zip(changes, await self._find(list(changes)), strict=True))
+            for key, row in rows_by_key.items():
+                lock = self._get_lock(row)
+                if lock and lock["start"] != start:
+                    raise RowError(f"KeyIsLocked: key {key} is locked by {lock['start']}")
+                if row is not None and row.get("commit", 0) > start:
+                    raise RowError(f"WriteConflict: key {key} was committed at {row['commit']} after {start}")
+            await self._write(
+                {
+                    key: {**(rows_by_key[key] or {}), "lock": {"start": start, "row": new}}
+                    for key, new in changes.items()
+                }
+            )
+
+    async def commit(self, keys: Sequence[str], start: int, commit: int) -> None:
+        """Commit the new contents; raise RowError if a row has neither the transaction's lock nor its commit."""
+        async with self._hold_latches(keys):
+            rows_by_key = dict(zip(keys, await self._find(keys), strict=True))
+            committed: dict[str, Row] = {}
+            for key, row in rows_by_key.items():
+                lock = (row or {}).get("lock")
+                if lock and lock["start"] == start:
+                    committed[key] = {**lock["row"], "commit": commit}
+                elif row is None or row.get("commit") != commit:
+                    raise RowError(f"TxnLockNotFound: key {key} has no lock of {start}")
+            if committed:
+                await self._write(committed)
+
+    async def roll_back(self, keys: Sequence[str], start: int) -> None:
+        """Release the locks of a transaction; rows without a lock are left unchanged."""
+        async with self._hold_latches(keys):
+            rows_by_key = dict(zip(keys, await self._find(keys), strict=True))
+            locked_rows = {
+                key: row for key, row in rows_by_key.items() if row and (row.get("lock") or {}).get("start") == start
+            }
+            if locked_rows:
+                await self._write({key: _drop_lock(row) for key, row in locked_rows.items()})
+
+    def _get_lock(self, row: Row | None) -> dict[str, Any] | None:
+        lock = (row or {}).get("lock")
+        return lock if lock and self._clock() - physical_s(lock["start"]) <= LOCK_TTL_S else None
+
+    async def _find(self, keys: Sequence[str]) -> list[Row | None]:
+        texts = await self._store.find_many(self._collection, keys)
+        return [json.loads(text) if text else None for text in texts]
+
+    async def _write(self, rows: Mapping[str, Row]) -> None:
+        await self._store.insert(self._collection, {key: json.dumps(row) for key, row in rows.items()})
+
+    def _hold_latches(self, keys: Iterable[str]) -> AsyncExitStack:
+        return _Latches([self._latches[key] for key in sorted(keys)])
+
+
+class _Latches(AsyncExitStack):
+    """Several latches, always acquired in the same order."""
+
+    def __init__(self, latches: Sequence[asyncio.Lock]):
+        super().__init__()
+        self._latches = latches
+
+    async def __aenter__(self) -> _Latches:
+        try:
+            for latch in self._latches:
+                await self.enter_async_context(latch)
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+
+def _drop_lock(row: Row) -> Row:
+    return {key: value for key, value in row.items() if key != "lock"}
+
 
 _HEARTBEAT_TIMEOUT_S = 5.0
 
@@ -37,17 +145,15 @@ class SendHeartbeat(Step):
     """Name and port of the headless service, in which each pod of the store has a DNS name."""
 
     def operations_called(self) -> tuple[CalledOperation, ...]:
-        """Return the operation of the placement driver."""
         return (CalledOperation(self.service, self.operation),)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that sends the heartbeat."""
         led_regions = _led_regions.setdefault(service.caller, set())
         address = f"{environment().pod}.{self.peers}"
 
         async def handle(request: RequestContext) -> None:
             reply = await service.caller.call(
-                self.service, self.operation, {"store": address}, Context(), timeout_s=_HEARTBEAT_TIMEOUT_S
+                self.service, self.operation, {"store": address}, None, timeout_s=_HEARTBEAT_TIMEOUT_S
             )
             reported_regions = set(reply["regions"])
             for region in sorted(reported_regions - led_regions):
@@ -75,12 +181,11 @@ class AccessRows(Step):
     span: str
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the rows read."""
         led_regions = _led_regions.setdefault(service.caller, set())
         tables = _tables.setdefault(service.caller, {})
         key = (self.store, self.collection)
         rows = tables.setdefault(key, TransactionalRows(service.stores[self.store], self.collection))
-        use: Callable[[TransactionalRows, dict[str, Any]], Awaitable[Any]] = _USES[self.what]
+        use = _USES[self.what]
 
         async def handle(request: RequestContext) -> None:
             values = request.values
@@ -99,32 +204,23 @@ class AccessRows(Step):
         return handle
 
 
-async def _read(rows: TransactionalRows, values: dict[str, Any]) -> Any:
-    return await rows.read([str(key) for key in values["keys"]], int(values["version"]))
+Values = dict[str, Any]
 
 
-async def _sum(rows: TransactionalRows, values: dict[str, Any]) -> Any:
+async def _sum(rows: TransactionalRows, values: Values) -> Any:
     first, last = get_row_range(int(values["region"]))
     rows_read = await rows.read([str(key) for key in range(first, last + 1)], int(values["version"]))
     return {"rows": len(rows_read), "balance": sum(row["balance"] for row in rows_read if row)}
 
 
-async def _prewrite(rows: TransactionalRows, values: dict[str, Any]) -> Any:
-    await rows.prewrite(values["rows"], int(values["start"]))
+def _get_keys(values: Values) -> list[str]:
+    return [str(key) for key in values["keys"]]
 
 
-async def _commit(rows: TransactionalRows, values: dict[str, Any]) -> Any:
-    await rows.commit([str(key) for key in values["keys"]], int(values["start"]), int(values["commit"]))
-
-
-async def _roll_back(rows: TransactionalRows, values: dict[str, Any]) -> Any:
-    await rows.roll_back([str(key) for key in values["keys"]], int(values["start"]))
-
-
-_USES: dict[str, Callable[[TransactionalRows, dict[str, Any]], Awaitable[Any]]] = {
-    "read": _read,
+_USES: dict[str, Callable[[TransactionalRows, Values], Awaitable[Any]]] = {
+    "read": lambda rows, values: rows.read(_get_keys(values), int(values["version"])),
     "sum": _sum,
-    "prewrite": _prewrite,
-    "commit": _commit,
-    "roll_back": _roll_back,
+    "prewrite": lambda rows, values: rows.prewrite(values["rows"], int(values["start"])),
+    "commit": lambda rows, values: rows.commit(_get_keys(values), int(values["start"]), int(values["commit"])),
+    "roll_back": lambda rows, values: rows.roll_back(_get_keys(values), int(values["start"])),
 }

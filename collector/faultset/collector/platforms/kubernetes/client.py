@@ -21,7 +21,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
 
 from faultset.collector.platforms.objects import ObjectNotFound
-from faultset.collector.spec.features.operators import CustomResource
+from faultset.collector.spec.features import CustomResource
 from faultset.core.errors import PlatformError
 
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)

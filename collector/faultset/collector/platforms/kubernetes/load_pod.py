@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from faultset.collector.ipc.channel import decode, encode
+from faultset.collector.load.episode_load import BeginLoad, ChangeLoad, LoadStatistics
 from faultset.collector.load.http_driver import LOAD_PORT
-from faultset.collector.load.messages import BeginLoad, ChangeLoad, LoadStatistics
 from faultset.collector.load.request_source import RequestSource
-from faultset.collector.load.workloads.traffic import Traffic
+from faultset.collector.load.traffic import Traffic
 from faultset.collector.platforms.kubernetes.client import Api
 from faultset.collector.platforms.kubernetes.manifests import AS_ORDINARY_USER, describe_pod
 from faultset.collector.platforms.kubernetes.objects import Objects

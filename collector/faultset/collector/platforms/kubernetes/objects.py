@@ -19,8 +19,8 @@ from faultset.collector.platforms.kubernetes.client import (
 )
 from faultset.collector.platforms.kubernetes.namespaces import MANAGED
 from faultset.collector.spec.app import AppSpec
-from faultset.collector.spec.custom_resources import resource_definition
-from faultset.collector.spec.features.operators import CustomResource
+from faultset.collector.spec.features import CustomResource
+from faultset.collector.spec.manifests import resource_definition
 from faultset.core.errors import PlatformError
 from faultset.core.processes import poll_until
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.spec.custom_resources import operator_rules
-from faultset.collector.spec.features.operators import CustomResource
+from faultset.collector.spec.features import CustomResource
+from faultset.collector.spec.manifests import operator_rules
 from faultset.core.errors import PlatformError
 
 _THREADS = 8

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from faultset.collector.agent.protocol import VOLUME_ROOT
-from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
+from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.base import CannotStart, HostLoad
 from faultset.collector.platforms.impairments import Impairment
 from faultset.collector.platforms.journal import Journal

@@ -56,7 +56,7 @@ def _check_redis() -> Requirement:
 
 def _list_original_stores() -> Requirement:
     """List the servers that `--stores original` would use; they are optional."""
-    from faultset.collector.runtime.stores.drivers import ORIGINAL_DRIVERS
+    from faultset.collector.runtime.stores import ORIGINAL_DRIVERS
 
     locations = (f"{role}: {driver.location() or 'none'}" for role, driver in ORIGINAL_DRIVERS.items())
     return Requirement("original stores", True, ", ".join(locations), "")

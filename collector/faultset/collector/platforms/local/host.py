@@ -51,7 +51,7 @@ class LocalHost:
 
     def original_servers(self, drivers: Collection[str]) -> dict[str, str]:
         """Return the names and versions of servers installed on this machine."""
-        from faultset.collector.runtime.stores.drivers import read_original_versions
+        from faultset.collector.runtime.stores import read_original_versions
 
         return read_original_versions(drivers)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from faultset.collector.ipc.channel import Channel
 from faultset.collector.ipc.processes import is_stopped, tail
-from faultset.collector.load.messages import ChangeLoad, StopLoad
+from faultset.collector.load.episode_load import ChangeLoad, StopLoad
 from faultset.collector.load.request_source import RequestSource
-from faultset.collector.load.workloads.traffic import CONSTANT_TRAFFIC, Traffic
+from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.base import HostLoad
 from faultset.collector.platforms.cluster.cluster import Cluster
 from faultset.collector.platforms.cluster.context import AS_ON_A_CLUSTER, WITHOUT_LOAD, SignalContainer
@@ -39,7 +39,7 @@ from faultset.core.processes import poll_until
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 _LOAD_JOB = "load"
-_LOAD_FUNCTION = "faultset.collector.load.process:main"
+_LOAD_FUNCTION = "faultset.collector.load.__main__:main"
 _STOP_TIMEOUT_S = 10.0
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import json
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
-
-from opentelemetry.context import Context
-from opentelemetry.trace import Span
 
 from faultset.collector.runtime.http.client import (
     MAX_AGE_S,
@@ -23,9 +21,9 @@ from faultset.collector.runtime.http.client import (
     UnknownHostError,
 )
 from faultset.collector.runtime.http.status import CallRejectedError, Code, ErrorTexts, FailedDial, RpcError, SpanStyle
+from faultset.collector.runtime.http.tracing import Span, Tracing, build_headers
 from faultset.collector.runtime.signals import NO_RESPONSE, Metrics
-from faultset.collector.runtime.tracing import Tracing, build_headers, fail, get_span
-from faultset.collector.spec.features.behaviour import CircuitBreaker
+from faultset.collector.spec.features import CircuitBreaker
 
 State = Literal["closed", "half-open", "open"]
 FAILURES = frozenset({Code.UNKNOWN, Code.DEADLINE_EXCEEDED, Code.INTERNAL, Code.UNAVAILABLE})
@@ -34,17 +32,7 @@ _LEVELS: dict[State, int] = {"closed": 0, "half-open": 1, "open": 2}
 
 
 class Breaker:
-    """The circuit breaker of one callee.
-
-    Parameters
-    ----------
-    settings
-        Thresholds at which the breaker opens and closes.
-    changed
-        Called with each new state.
-    clock
-        Returns the time in seconds.
-    """
+    """The circuit breaker of one callee; `changed` is called with each new state."""
 
     def __init__(
         self,
@@ -92,23 +80,15 @@ class Breaker:
 
 
 class Breakers:
-    """The circuit breakers of a process, and their metrics.
-
-    Parameters
-    ----------
-    settings
-        Settings by callee; calls to other services are always admitted.
-    report
-        Called with a callee and the new state of its breaker.
-    """
+    """The circuit breakers of a process by callee, and their metrics; `report` is called with each new state."""
 
     def __init__(self, settings: Mapping[str, CircuitBreaker], metrics: Metrics, report: Callable[[str, State], None]):
-        self._breakers: dict[str, Breaker] = {}
-        self._metrics = metrics
-        for callee, setting in settings.items():
-            self._breakers[callee] = Breaker(
-                setting, lambda state, callee=callee: self._record_state(callee, state, report)
-            )
+        self._metrics, self._report = metrics, report
+        self._breakers = {
+            callee: Breaker(setting, functools.partial(self._record_state, callee))
+            for callee, setting in settings.items()
+        }
+        for callee in settings:
             self._export_state(callee, "closed")
 
     def admits(self, callee: str) -> bool:
@@ -122,13 +102,12 @@ class Breakers:
 
     def record_end(self, callee: str, code: Code) -> None:
         """Count the end of a call to a service."""
-        breaker = self._breakers.get(callee)
-        if breaker is not None:
+        if (breaker := self._breakers.get(callee)) is not None:
             breaker.record_end(code)
 
-    def _record_state(self, callee: str, state: State, report: Callable[[str, State], None]) -> None:
+    def _record_state(self, callee: str, state: State) -> None:
         self._export_state(callee, state)
-        report(callee, state)
+        self._report(callee, state)
 
     def _export_state(self, callee: str, state: State) -> None:
         text = "State of a circuit breaker: 0 closed, 1 half-open, 2 open."
@@ -182,7 +161,7 @@ def time_left(headers: Mapping[str, str]) -> float | None:
     return int(digits) * _UNITS_S[unit]
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def within(deadline: float, texts: ErrorTexts) -> AsyncIterator[None]:
     """Cancel the body once a deadline has passed, and raise DEADLINE_EXCEEDED."""
     limit = asyncio.timeout_at(deadline + _GRACE_S)
@@ -204,21 +183,13 @@ class PoolExhaustedError(Exception):
 
 
 class ConnectionPool:
-    """A limited number of connections that calls share.
-
-    Parameters
-    ----------
-    size
-        Number of connections.
-    kept_share, kept_s
-        Share of the calls that return their connection late, and the delay in seconds.
-    """
+    """A limited number of connections; `kept_share` of the calls return theirs `kept_s` seconds late."""
 
     def __init__(self, size: int, *, kept_share: float = 0.0, kept_s: float = 0.0):
         self._free = asyncio.Semaphore(size)
         self._kept_share, self._kept_s = kept_share, kept_s
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[None]:
         """Reserve a connection for one call; raise PoolExhaustedError if none becomes free in time."""
         try:
@@ -239,43 +210,27 @@ _HASTY_S = (0.0005, 0.003)
 
 @dataclass(frozen=True, kw_only=True)
 class ClientContext:
-    """State of a process that its clients of services and stores share.
-
-    Attributes
-    ----------
-    local
-        Address to connect from; None for any.
-    """
+    """State of a process that its clients of services and stores share."""
 
     names: Names
     local: str | None
+    """Address to connect from; None for any."""
     metrics: Metrics
     texts: ErrorTexts
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallSettings:
-    """Settings of the calls of a service.
-
-    Attributes
-    ----------
-    max_age_s
-        Age in seconds after which a connection is not reused.
-    timeout_s
-        Timeout of calls that specify none; None for no limit.
-    retries
-        Number of immediate retries if a call fails with UNAVAILABLE or DEADLINE_EXCEEDED.
-    pool
-        Limits the number of concurrent calls; None for no limit.
-    hasty_share
-        Share of the calls with a timeout of 0.5 to 3 ms, which are retried if they time out.
-    """
+    """Settings of the calls of a service."""
 
     max_age_s: float = MAX_AGE_S
     timeout_s: float | None = None
+    """Timeout of calls that specify none; None for no limit."""
     retries: int = 0
+    """Number of immediate retries if a call fails with UNAVAILABLE or DEADLINE_EXCEEDED."""
     pool: ConnectionPool | None = None
     hasty_share: float = 0.0
+    """Share of the calls with a timeout of 0.5 to 3 ms, which are retried if they time out."""
 
 
 class Caller:
@@ -283,13 +238,13 @@ class Caller:
 
     Parameters
     ----------
-    ports:
+    ports
         Port of every service.
-    spans:
+    spans
         Attributes and status of the spans of calls.
-    breakers:
+    breakers
         Circuit breakers of callees.
-    report_retry:
+    report_retry
         Called with the callee and the failure of a hasty call.
     """
 
@@ -322,7 +277,7 @@ class Caller:
         service: str,
         operation: str,
         body: Any,
-        context: Context,
+        trace: Span | None,
         *,
         span: str | None = None,
         timeout_s: float | None = None,
@@ -333,7 +288,7 @@ class Caller:
 
         Parameters
         ----------
-        context
+        trace
             Parent of the call's span, or of the callee's if the call has none.
         span
             Name of the call's span; None for no span.
@@ -344,29 +299,31 @@ class Caller:
         deadline
             Time of the event loop's clock at which the call is cancelled; the callee receives the remaining time.
         """
-        effective_timeout_s = self._settings.timeout_s if timeout_s is None else timeout_s
+        call = functools.partial(self._call, service, operation, body, trace, span=span, at=at, deadline=deadline)
         if random.random() < self._settings.hasty_share:
             hasty_s = random.uniform(*_HASTY_S)
             try:
-                return await self._call(service, operation, body, context, span, hasty_s, at, deadline)
+                return await call(timeout_s=hasty_s)
             except RpcError as error:
                 if error.code != Code.DEADLINE_EXCEEDED or not may_repeat(error, deadline):
                     raise
                 self._report_retry(service, error)
+        timeout_s = self._settings.timeout_s if timeout_s is None else timeout_s
         for _ in range(self._settings.retries):
             try:
-                return await self._call(service, operation, body, context, span, effective_timeout_s, at, deadline)
+                return await call(timeout_s=timeout_s)
             except RpcError as error:
                 if not may_repeat(error, deadline):
                     raise
-        return await self._call(service, operation, body, context, span, effective_timeout_s, at, deadline)
+        return await call(timeout_s=timeout_s)
 
     async def _call(
         self,
         service: str,
         operation: str,
         body: Any,
-        context: Context,
+        trace: Span | None,
+        *,
         span: str | None,
         timeout_s: float | None,
         at: str | None,
@@ -376,38 +333,34 @@ class Caller:
             raise CallRejectedError(Code.UNAVAILABLE, self._texts.breaker_open(service))
         client_span = None
         if span is not None:
-            client_span = self._tracing.client(span, context, {**self._spans.call_attributes, "peer.service": service})
-        start, status_label, code = time.perf_counter(), NO_RESPONSE, Code.OK
+            client_span = self._tracing.client(span, trace, {**self._spans.call_attributes, "peer.service": service})
+        start, status_label, code, failure = time.perf_counter(), NO_RESPONSE, Code.OK, None
         try:
-            headers = build_headers(get_span(context) if client_span is None else client_span)
-            status, response_body = await self._post_in_time(
-                at or service, operation, body, headers, timeout_s, deadline
-            )
+            headers = build_headers(client_span or trace)
+            status, reply = await self._post_in_time(at or service, operation, body, headers, timeout_s, deadline)
             status_label = str(status)
             if status == 200:
-                return json.loads(response_body)
-            raise _parse_failure(response_body.decode("utf-8"))
+                return json.loads(reply)
+            raise _parse_failure(reply.decode("utf-8"))
         except RpcError as error:
-            code = error.code
-            self._note_failure(client_span, str(error))
+            code, failure = error.code, str(error)
             raise
         except asyncio.CancelledError:
             # the operation may have reached their common deadline first
-            is_late = deadline is not None and now() >= deadline
-            code = Code.DEADLINE_EXCEEDED if is_late else Code.CANCELED
-            self._note_failure(client_span, self._texts.deadline_passed() if is_late else self._texts.call_given_up())
+            if deadline is not None and now() >= deadline:
+                code, failure = Code.DEADLINE_EXCEEDED, self._texts.deadline_passed()
+            else:
+                code, failure = Code.CANCELED, self._texts.call_given_up()
             raise
         finally:
             if client_span is not None:
                 if self._spans.reports_outcome:
+                    if failure is not None:
+                        client_span.fail(failure)
                     client_span.set_attributes(self._spans.outcome_attributes(code))
                 client_span.end()
             self._breakers.record_end(service, code)
             self._metrics.client(service, operation, "POST", status_label).observe(time.perf_counter() - start)
-
-    def _note_failure(self, span: Span | None, message: str) -> None:
-        if span is not None and self._spans.reports_outcome:
-            fail(span, message)
 
     async def _post_in_time(
         self,
@@ -418,20 +371,17 @@ class Caller:
         timeout_s: float | None,
         deadline: float | None,
     ) -> tuple[int, bytes]:
-        timeout_at = None if timeout_s is None else now() + timeout_s
+        timeout_at, pool = None if timeout_s is None else now() + timeout_s, self._settings.pool
         if deadline is not None:
             if (left_s := deadline - now()) <= 0:
                 raise RpcError(Code.DEADLINE_EXCEEDED, self._texts.deadline_passed())
             headers[HEADER] = header_value(left_s)
-        if self._settings.pool is None and timeout_at is None and deadline is None:
+        if pool is None and timeout_at is None and deadline is None:
             return await self._post(service, operation, body, headers)
         limit = asyncio.timeout_at(earliest(timeout_at, deadline))
         try:
-            async with limit:
-                if self._settings.pool is None:
-                    return await self._post(service, operation, body, headers)
-                async with self._settings.pool.connection():
-                    return await self._post(service, operation, body, headers)
+            async with limit, contextlib.nullcontext() if pool is None else pool.connection():
+                return await self._post(service, operation, body, headers)
         except PoolExhaustedError:
             raise RpcError(Code.UNAVAILABLE, self._texts.pool_exhausted()) from None
         except TimeoutError:
@@ -442,7 +392,8 @@ class Caller:
             raise RpcError(Code.DEADLINE_EXCEEDED, text) from None
 
     async def _post(self, service: str, operation: str, body: Any, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        host, port = self._locate(service)
+        host, colon, port_text = service.partition(":")
+        port = int(port_text) if colon else self._ports[service]
         request_body = json.dumps(body).encode()
         header_lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         head = (
@@ -450,26 +401,17 @@ class Caller:
             f"Content-Length: {len(request_body)}\r\n\r\n"
         )
         try:
-            status, response_body = await self._client.request(host, port, head.encode(), request_body)
-        except DialError as error:
-            raise self._create_dial_error(service, error.error) from None
+            return await self._client.request(host, port, head.encode(), request_body)
+        except DialError as dial_error:
+            error = dial_error.error
+            if isinstance(error, UnknownHostError):
+                # the configured name, because resolving it has changed its case
+                error = UnknownHostError(self.names.overrides.get(host, host))
+            reason = self._texts.connection_failed(error, f"{self.names.last.get(host, host)}:{port}")
+            text = self._texts.dial_failed(service, reason)
+            raise RpcError(Code.UNAVAILABLE, text, FailedDial(service, port, error)) from None
         except BrokenError:
             raise RpcError(Code.UNAVAILABLE, self._texts.call_failed(None)) from None
-        return status, response_body
-
-    def _locate(self, service: str) -> tuple[str, int]:
-        """Return the host and port of a service or of `HOST:PORT`."""
-        host, colon, port = service.partition(":")
-        return (host, int(port)) if colon else (service, self._ports[service])
-
-    def _create_dial_error(self, service: str, error: OSError) -> RpcError:
-        host, port = self._locate(service)
-        address = f"{self.names.last.get(host, host)}:{port}"
-        if isinstance(error, UnknownHostError):
-            # the configured name, because resolving it has changed its case
-            error = UnknownHostError(self.names.overrides.get(host, host))
-        text = self._texts.dial_failed(service, self._texts.connection_failed(error, address))
-        return RpcError(Code.UNAVAILABLE, text, FailedDial(service, port, error))
 
     async def close(self) -> None:
         """Close idle connections."""

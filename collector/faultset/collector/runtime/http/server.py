@@ -32,12 +32,8 @@ _BACKLOG = 1024
 class HttpRequest:
     """One complete request.
 
-    Attributes
-    ----------
-    target
-        Path and query as sent, still percent-encoded.
-    headers
-        Values by name in lower case; repeated headers are joined by commas.
+    `target` is the path and query as sent, still percent-encoded. Names of `headers` are in lower case; repeated
+    headers are joined by commas.
     """
 
     __slots__ = ("body", "headers", "keep_alive", "method", "target")
@@ -84,11 +80,6 @@ class HttpServer:
     """Serves a handler on one port.
 
     If a client disconnects, the handling of its request is cancelled. `close` lets requests finish first.
-
-    Parameters
-    ----------
-    handler
-        Handles each request.
     """
 
     def __init__(self, handler: Handler):

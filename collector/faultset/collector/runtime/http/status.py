@@ -65,13 +65,7 @@ class FailedDial(NamedTuple):
 
 
 class RpcError(Exception):
-    """A call failed, in the callee or on the way to it.
-
-    Attributes
-    ----------
-    dialled
-        The failed connection, if that is the reason.
-    """
+    """A call failed, in the callee or on the way to it; `dialled` is the failed connection, if that is the reason."""
 
     def __init__(self, code: Code, description: str, dialled: FailedDial | None = None):
         super().__init__(code, description)
@@ -88,13 +82,7 @@ class CallRejectedError(RpcError):
 
 
 class BadRequest(Exception):
-    """An endpoint refused a request.
-
-    Attributes
-    ----------
-    status:
-        HTTP status of the response.
-    """
+    """An endpoint refused a request with an HTTP status."""
 
     def __init__(self, status: int, message: str):
         super().__init__(message)
@@ -115,15 +103,7 @@ class ErrorTexts:
     """Neutral texts of errors; personas override them with the texts of real client libraries."""
 
     def connection_failed(self, error: BaseException | None, address: str) -> str:
-        """Return the text for a connection that could not be opened.
-
-        Parameters
-        ----------
-        error
-            Exception of the event loop.
-        address
-            Address and port.
-        """
+        """Return the text for a connection that could not be opened, from the exception of the event loop."""
         match error:
             case UnknownHostError():
                 return f"unknown host {error.host}"
@@ -147,15 +127,7 @@ class ErrorTexts:
         return reason or "the connection was closed before the response"
 
     def dial_failed(self, service: str, reason: str) -> str:
-        """Return the description of a call whose connection could not be opened.
-
-        Parameters
-        ----------
-        service
-            Name of the callee.
-        reason
-            Text from `connection_failed`.
-        """
+        """Return the description of a call that could not connect; `reason` is from `connection_failed`."""
         return self.call_failed(reason)
 
     def call_timed_out(self, timeout_s: float) -> str:
@@ -192,26 +164,18 @@ _SERVER_ERROR = 500
 
 @dataclass(frozen=True, kw_only=True)
 class SpanStyle:
-    """Attributes and status of spans; personas may choose another style.
-
-    Attributes
-    ----------
-    call_component
-        Attribute `component` of the spans of calls between services, on both sides; None for no attribute.
-    endpoint_component
-        Attribute `component` of the spans of a frontend's endpoints; None for no attribute.
-    reports_outcome
-        Whether the spans of calls and stores have a status, and an error event if they failed.
-    convention
-        The instrumentation that spans imitate. With OpenTracing's interceptor for gRPC, only codes of class 5xx mark
-        the span of a callee as an error, and spans of endpoints never are. With OpenTelemetry, every failed call and
-        every endpoint that responds with 500 or more is an error.
-    """
+    """Attributes and status of spans; personas may choose another style."""
 
     call_component: str | None = "gRPC"
+    """Attribute `component` of the spans of calls between services, on both sides; None for no attribute."""
     endpoint_component: str | None = "net/http"
+    """Attribute `component` of the spans of a frontend's endpoints; None for no attribute."""
     reports_outcome: bool = True
+    """Whether the spans of calls and stores have a status, and an error event if they failed."""
     convention: Literal["opentracing", "opentelemetry"] = "opentracing"
+    """The instrumentation that spans imitate. With OpenTracing's interceptor for gRPC, only codes of class 5xx mark the
+    span of a callee as an error, and spans of endpoints never are. With OpenTelemetry, every failed call and every
+    endpoint that responds with 500 or more is an error."""
 
     @property
     def call_attributes(self) -> dict[str, str]:
@@ -238,3 +202,33 @@ class SpanStyle:
     def is_endpoint_error(self, status: int) -> bool:
         """Return whether the span of an endpoint that responds with an HTTP status is an error."""
         return self.convention == "opentelemetry" and status >= _SERVER_ERROR
+
+
+class GoErrorTexts(ErrorTexts):
+    """Base class for personas with the error texts of Go's net package and grpc-go."""
+
+    def connection_failed(self, error: BaseException | None, address: str) -> str:
+        match error:
+            case UnknownHostError():
+                return f"dial tcp: lookup {error.host}: no such host"
+            case ConnectionRefusedError():
+                return f"dial tcp {address}: connect: connection refused"
+            case ConnectionResetError():
+                return f"dial tcp {address}: connect: connection reset by peer"
+            case TimeoutError():
+                return f"dial tcp {address}: i/o timeout"
+            case OSError(strerror=str() as reason) if reason:
+                return f"dial tcp {address}: connect: {reason.lower()}"
+            case _:
+                return f"dial tcp {address}: {error}"
+
+    def call_failed(self, reason: str | None) -> str:
+        if reason is None:
+            return "transport is closing"
+        return f'connection error: desc = "transport: Error while dialing {reason}"'
+
+    def deadline_passed(self) -> str:
+        return "context deadline exceeded"
+
+    def call_given_up(self) -> str:
+        return "context canceled"

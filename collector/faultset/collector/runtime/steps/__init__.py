@@ -1,56 +1,37 @@
-"""The generic steps, which every application can use."""
+"""The generic steps, which every application can use, and the base classes of steps."""
 
 from __future__ import annotations
 
-from faultset.collector.runtime.steps.basic import Call, FindText, Require, Respond, SetValues, UniqueId, Work
-from faultset.collector.runtime.steps.effects import Annotate, Count, OpenSpan, Publish, ReadSetting
-from faultset.collector.runtime.steps.flow import (
-    Chance,
-    Fail,
-    ForEach,
-    Parallel,
-    ReadFlag,
-    ReadFlags,
-    Wait,
-    When,
-    WriteLine,
-)
-from faultset.collector.runtime.steps.step import Step
-from faultset.collector.runtime.steps.stores import (
-    CachedDocuments,
-    FindDocuments,
-    PushSorted,
-    RangeSorted,
-    WriteDocuments,
-)
+from faultset.collector.runtime.steps import basic, flow, stores
+from faultset.collector.runtime.steps.step import Step, ValueStep, getter
 
 GENERIC_STEPS: tuple[type[Step], ...] = (
-    Require,
-    Call,
-    Parallel,
-    When,
-    ForEach,
-    SetValues,
-    FindText,
-    UniqueId,
-    Work,
-    CachedDocuments,
-    FindDocuments,
-    WriteDocuments,
-    PushSorted,
-    RangeSorted,
-    Publish,
-    ReadSetting,
-    ReadFlag,
-    ReadFlags,
-    Chance,
-    Wait,
-    WriteLine,
-    OpenSpan,
-    Annotate,
-    Count,
-    Fail,
-    Respond,
+    basic.Require,
+    basic.Call,
+    flow.Parallel,
+    flow.When,
+    flow.ForEach,
+    basic.SetValues,
+    basic.FindText,
+    basic.UniqueId,
+    basic.Work,
+    stores.CachedDocuments,
+    stores.FindDocuments,
+    stores.WriteDocuments,
+    stores.PushSorted,
+    stores.RangeSorted,
+    basic.Publish,
+    basic.ReadSetting,
+    flow.ReadFlag,
+    flow.ReadFlags,
+    flow.Chance,
+    flow.Wait,
+    flow.WriteLine,
+    basic.OpenSpan,
+    basic.Annotate,
+    basic.Count,
+    flow.Fail,
+    basic.Respond,
 )
 
-__all__ = ["GENERIC_STEPS", "Step"]
+__all__ = ["GENERIC_STEPS", "Step", "ValueStep", "getter"]

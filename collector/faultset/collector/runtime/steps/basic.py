@@ -1,4 +1,4 @@
-"""Steps that check requests, call services, work, set values and respond."""
+"""Steps that check requests, call services, set values, record telemetry and respond."""
 
 from __future__ import annotations
 
@@ -7,20 +7,31 @@ import itertools
 import json
 import os
 import re
-import string
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
-from faultset.collector.runtime.environment import use_cpu
-from faultset.collector.runtime.expressions import getter
+from faultset.collector.runtime.environment import WatchedText, find_mount, use_cpu
 from faultset.collector.runtime.http.caller import earliest, may_repeat, now
-from faultset.collector.runtime.http.status import BadRequest, RpcError
-from faultset.collector.runtime.steps.step import Step
-from faultset.collector.spec.steps import CalledOperation
+from faultset.collector.runtime.http.status import BadRequest, Code, RpcError
+from faultset.collector.runtime.http.tracing import build_headers
+from faultset.collector.runtime.steps.step import (
+    Getter,
+    Step,
+    ValueStep,
+    check_template,
+    compile_steps,
+    getter,
+    number,
+    text_of,
+)
+from faultset.collector.runtime.steps.stores import OnError
+from faultset.collector.runtime.stores.driver import StoreError
+from faultset.collector.spec.steps import CalledOperation, FieldPath, StepModel, Steps
 
 
 class Require(Step):
@@ -41,8 +52,6 @@ class Require(Step):
     """Text of the response if a field is invalid."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that raises BadRequest for an invalid field."""
-
         def handle(request: RequestContext) -> None:
             for name in self.fields:
                 value = request.values.get(name)
@@ -94,11 +103,9 @@ class Call(Step):
     """`HOST:PORT` to connect to; by default, the address of the service."""
 
     def operations_called(self) -> tuple[CalledOperation, ...]:
-        """Return the called operation."""
         return (CalledOperation(self.service, self.operation),)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that calls and saves the reply."""
         send, span = getter(self.send), (self.span or self.operation) if self.has_span else None
 
         async def call(request: RequestContext) -> Any:
@@ -153,7 +160,6 @@ class Work(Step):
     """CPU time in milliseconds."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that uses the CPU time."""
         return lambda request: use_cpu(self.cpu_ms)
 
 
@@ -171,7 +177,6 @@ class Respond(Step):
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that sets the reply."""
         when, reply, otherwise = getter(self.when), getter(self.json_), getter(self.otherwise)
 
         def handle(request: RequestContext) -> None:
@@ -185,18 +190,6 @@ def _parse_list(value: Any) -> list[Any]:
     if not isinstance(items, list):
         raise TypeError(f"the value must be a list, but is {type(items).__name__}")
     return items
-
-
-def check_template(text: str) -> str:
-    """Return a text with names in braces; raise ValueError if the braces or names are invalid."""
-    try:
-        parts = list(string.Formatter().parse(text))
-    except ValueError as error:
-        raise ValueError(f"{text!r} must be text with names in braces, but: {error}") from None
-    for _, name, form, conversion in parts:
-        if name is not None and (not re.fullmatch(r"[\w.]+", name) or form or conversion):
-            raise ValueError(f"names in braces must be paths such as {{user.name}}, but {text!r} contains {{{name}}}")
-    return text
 
 
 def _check_pattern(text: str) -> str:
@@ -217,11 +210,9 @@ class SetValues(Step):
     """Texts by name; `{a.b}` is replaced by the value `$a.b`, which is empty if absent."""
 
     def names_saved(self) -> tuple[str, ...]:
-        """Return the names of values and texts."""
         return (*self.values, *self.texts)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the values and texts."""
         values = {name: getter(value) for name, value in self.values.items()}
         texts = {name: text_of(text) for name, text in self.texts.items()}
 
@@ -245,11 +236,9 @@ class UniqueId(Step):
     """Name under which the milliseconds since 1970 are saved; by default they are not."""
 
     def names_saved(self) -> tuple[str, ...]:
-        """Return the names of the identifier and the time."""
         return (self.save,) if self.save_time is None else (self.save, self.save_time)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that creates and saves an identifier."""
         process, counter = int.from_bytes(os.urandom(2), "big") & 0x3FF, itertools.count()
 
         def handle(request: RequestContext) -> None:
@@ -261,7 +250,7 @@ class UniqueId(Step):
         return handle
 
 
-class FindText(Step):
+class FindText(ValueStep):
     """Find all distinct matches of a pattern in a text, in order."""
 
     keyword = "find_text"
@@ -272,26 +261,227 @@ class FindText(Step):
     save: str
     """Name under which the list of matches is saved for later steps."""
 
-    def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the matches."""
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
         value_of, pattern = getter(self.text), re.compile(self.pattern)
         group = 1 if pattern.groups else 0
 
-        def handle(request: RequestContext) -> None:
-            text = str(value_of(request.values) or "")
-            request.values[self.save] = list(dict.fromkeys(match[group] for match in pattern.finditer(text)))
+        def find_matches(values: Mapping[str, Any]) -> list[str]:
+            text = str(value_of(values) or "")
+            return list(dict.fromkeys(match[group] for match in pattern.finditer(text)))
+
+        return find_matches
+
+
+class Publish(Step):
+    """Publish a message to a topic of a broker; the message carries the ids of its span."""
+
+    keyword = "publish"
+    store: str
+    """The broker, one of the service's `stores`."""
+    topic: str
+    """The topic; its first message creates it."""
+    message: Any
+    """The content, a mapping."""
+    times: Any = 1
+    """Number of copies to publish; if it is zero or absent, nothing is published."""
+    span: str | None = None
+    """Name of the producer's span; by default there is none."""
+    error_log: str | None = None
+    """Line that is logged if the broker fails, with `{error}`; by default none."""
+    on_error: OnError = "fail"
+    """Whether a failure of the broker fails the request, is ignored, or ends the process (`panic`)."""
+
+    def brokers_used(self) -> tuple[str, ...]:
+        return (self.store,)
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        broker = service.stores[self.store]
+        message_of, times_of = getter(self.message), getter(self.times)
+        system = broker.driver.system
+        sent = service.metrics.counter(
+            "messaging_client_sent_messages", ("messaging_system", "destination"), "Messages published."
+        ).labels(system, self.topic)
+
+        async def handle(request: RequestContext) -> None:
+            times = int(number(times_of(request.values)))
+            if times <= 0:
+                return
+            attributes = {
+                "messaging.system": system,
+                "messaging.destination.name": self.topic,
+                "peer.service": self.store,
+            }
+            span = None if self.span is None else service.tracing.producer(self.span, request.trace, attributes)
+            headers = build_headers(span or request.trace)
+            fields = {"body": json.dumps(message_of(request.values)), **headers}
+            try:
+                await broker.publish(self.topic, [fields] * times)
+                sent.inc(times)
+            except StoreError as error:
+                if span is not None and service.persona.spans.reports_outcome:
+                    span.fail(str(error))
+                self._handle_failure(service, location, error)
+            finally:
+                if span is not None:
+                    span.end()
+
+        return handle
+
+    def _handle_failure(self, service: ServiceContext, location: str, error: StoreError) -> None:
+        text = (self.error_log or "{error}").replace("{error}", str(error))
+        if self.on_error == "panic":
+            service.log.panic(location, text)
+        if self.error_log is not None:
+            service.log.error(location, text)
+        if self.on_error == "fail":
+            raise RpcError(Code.INTERNAL, text) from None
+
+
+class OpenSpan(Step):
+    """Run steps inside an internal span."""
+
+    keyword = "span"
+    name: str
+    """Name of the span."""
+    steps: Steps
+    """The steps inside the span; later steps can use the values that they save."""
+
+    def inner_steps(self) -> Iterator[tuple[FieldPath, StepModel]]:
+        for index, step in enumerate(self.steps):
+            yield ("steps", index), step
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        steps = compile_steps(self.steps, service, location)
+
+        async def handle(request: RequestContext) -> None:
+            span = service.tracing.internal(self.name, request.trace)
+            inner = replace(request, trace=span)
+            try:
+                await steps(inner)
+            except RpcError as error:
+                if service.persona.spans.reports_outcome:
+                    span.fail(str(error))
+                raise
+            finally:
+                request.reply = inner.reply
+                span.end()
 
         return handle
 
 
-def text_of(text: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return a function that fills in a text with names in braces."""
-    parts = [(literal, name) for literal, name, _, _ in string.Formatter().parse(text)]
-    compiled = [(literal, getter(f"${name}") if name else None) for literal, name in parts]
+class Annotate(Step):
+    """Set attributes of the request's span."""
 
-    def fill(variables: Mapping[str, Any]) -> str:
-        values = ("" if value is None else value(variables) for _, value in compiled)
-        texts = ("" if value is None else str(value) for value in values)
-        return "".join(literal + text for (literal, _), text in zip(compiled, texts, strict=True))
+    keyword = "annotate"
+    attributes: dict[str, Any]
+    """Values by name; all but texts, numbers and booleans are omitted."""
 
-    return fill
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        values_of = {name: getter(value) for name, value in self.attributes.items()}
+
+        def handle(request: RequestContext) -> None:
+            if request.trace is not None:
+                values = {name: value_of(request.values) for name, value_of in values_of.items()}
+                request.trace.set_attributes(
+                    {name: value for name, value in values.items() if isinstance(value, (str, bool, int, float))}
+                )
+
+        return handle
+
+
+class Count(Step):
+    """Increase a counter that the application defines."""
+
+    keyword = "count"
+    metric: str = Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")
+    """Name of the metric; in Prometheus it ends in `_total`."""
+    by: Any = 1
+    """The increase; anything but a positive number counts as 0."""
+    labels: dict[str, Any] = Field(default_factory=dict)
+    """Values of the labels by name; each label should have few distinct values."""
+
+    def compile(self, service: ServiceContext, location: str) -> StepHandler:
+        counter = service.metrics.counter(self.metric, tuple(self.labels), "A counter of the application's own.")
+        values_of, by_of = [getter(value) for value in self.labels.values()], getter(self.by)
+
+        def handle(request: RequestContext) -> None:
+            labels = [str(value_of(request.values)) for value_of in values_of]
+            child = counter.labels(*labels) if labels else counter
+            child.inc(max(0.0, number(by_of(request.values))))
+
+        return handle
+
+
+Read = Callable[[], Any]
+"""Function that returns a value, or None if it does not exist."""
+
+
+class ReadSetting(ValueStep):
+    """Read an environment variable, as set when the container started, or the current content of a mounted file.
+
+    Without a required variable, the service does not start. Without a required file, or if the text is not valid JSON,
+    the request fails.
+    """
+
+    keyword = "setting"
+    variable: str | None = None
+    """Name of the variable, one of the service's `environment`."""
+    file: str | None = None
+    """Path of the file, one of the service's `files`, in place of a variable."""
+    json_: bool = False
+    """Whether the text is JSON, whose value is then saved."""
+    default: Any = None
+    """The value if the variable or file does not exist."""
+    save: str
+    """Name under which the text or value is saved for later steps."""
+
+    model_config = Step.model_config | {"alias_generator": lambda name: name.rstrip("_"), "populate_by_name": True}
+
+    @model_validator(mode="after")
+    def _check_source(self) -> ReadSetting:
+        if (self.variable is None) == (self.file is None):
+            raise ValueError("a setting must have either variable or file; give one of them")
+        return self
+
+    def variables_read(self) -> tuple[str, ...]:
+        return () if self.variable is None or self.default is not None else (self.variable,)
+
+    def files_read(self) -> tuple[str, ...]:
+        return () if self.file is None else (self.file,)
+
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
+        read = _read_variable(self.variable, self.json_) if self.file is None else _read_file(self.file, self.json_)
+        default, source = getter(self.default), self.file or self.variable
+
+        def find_value(values: Mapping[str, Any]) -> Any:
+            try:
+                value = read()
+            except ValueError as error:
+                raise RpcError(Code.INTERNAL, f"{source} is not JSON: {error}") from None
+            if value is None:
+                value = default(values)
+            if value is None:
+                raise RpcError(Code.INTERNAL, f"{'variable' if self.file is None else 'file'} {source} does not exist")
+            return value
+
+        return find_value
+
+
+def _read_variable(name: str | None, is_json: bool) -> Read:
+    text = os.environ.get(name or "")
+    return lambda: json.loads(text) if is_json and text is not None else text
+
+
+def _read_file(path: str, is_json: bool) -> Read:
+    file = WatchedText(find_mount(path))
+    if not is_json:
+        return file.read
+    cache: list[Any] = [None, None]
+
+    def read() -> Any:
+        text = file.read()
+        if text != cache[0]:
+            cache[:] = [text, None if text is None else json.loads(text)]
+        return cache[1]
+
+    return read

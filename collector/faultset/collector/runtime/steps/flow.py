@@ -6,16 +6,23 @@ import asyncio
 import random
 from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
-from faultset.collector.runtime.expressions import getter, number
 from faultset.collector.runtime.http.status import Code, RpcError
-from faultset.collector.runtime.steps.basic import check_template, text_of
-from faultset.collector.runtime.steps.step import Step, compile_steps
-from faultset.collector.runtime.tracing import format_ids, get_span
+from faultset.collector.runtime.http.tracing import format_ids
+from faultset.collector.runtime.steps.step import (
+    Getter,
+    Step,
+    Template,
+    ValueStep,
+    compile_steps,
+    getter,
+    number,
+    text_of,
+)
 from faultset.collector.spec.steps import FieldPath, StepModel, Steps
 
 
@@ -42,12 +49,10 @@ class Parallel(Step):
         return self
 
     def inner_steps(self) -> Iterator[tuple[FieldPath, StepModel]]:
-        """Yield the steps of every branch."""
         for index, branch in enumerate(self.branches):
             yield from _locate_steps(("branches", index), branch)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that runs the branches and raises the first failure."""
         branches = [compile_steps(branch, service, location) for branch in self.branches]
 
         async def handle(request: RequestContext) -> None:
@@ -70,12 +75,10 @@ class When(Step):
     """Steps that run if the condition is false."""
 
     def inner_steps(self) -> Iterator[tuple[FieldPath, StepModel]]:
-        """Yield the steps of both cases."""
         yield from _locate_steps(("steps",), self.steps)
         yield from _locate_steps(("otherwise",), self.otherwise)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that tests the value and runs the steps."""
         value_of = getter(self.value)
         steps, otherwise = (compile_steps(branch, service, location) for branch in (self.steps, self.otherwise))
 
@@ -173,8 +176,6 @@ async def _gather(work: Sequence[Awaitable[Any]], *, at_once: bool) -> list[Any]
     return [task.result() for task in tasks]
 
 
-Template = Annotated[str, AfterValidator(check_template)]
-
 _LONGEST_WAIT_S = 3600.0
 
 
@@ -192,13 +193,12 @@ class Fail(Step):
     """Line that is logged at level error; by default none."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that fails."""
         message, line = text_of(self.message), None if self.log is None else text_of(self.log)
         code = Code[self.code.upper()]
 
         def handle(request: RequestContext) -> None:
             if line is not None:
-                service.log.error(location, f"{line(request.values)} {format_ids(get_span(request.trace))}")
+                service.log.error(location, f"{line(request.values)} {format_ids(request.trace)}")
             raise RpcError(code, message(request.values))
 
         return handle
@@ -214,7 +214,6 @@ class Wait(Step):
     """Duration in milliseconds, which is added to `seconds`."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that waits."""
         seconds_of, milliseconds_of = getter(self.seconds), getter(self.milliseconds)
 
         async def handle(request: RequestContext) -> None:
@@ -235,16 +234,15 @@ class WriteLine(Step):
     """Level of the line; lines at `trace` are omitted if the application logs at `info`."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that logs the line."""
         text = text_of(self.text)
 
         def handle(request: RequestContext) -> None:
-            service.log.write(self.level, location, f"{text(request.values)} {format_ids(get_span(request.trace))}")
+            service.log.write(self.level, location, f"{text(request.values)} {format_ids(request.trace)}")
 
         return handle
 
 
-class ReadFlag(Step):
+class ReadFlag(ValueStep):
     """Read the value of a feature flag."""
 
     keyword = "flag"
@@ -254,35 +252,24 @@ class ReadFlag(Step):
     """Name under which the value is saved for later steps."""
 
     def flags_read(self) -> tuple[str, ...]:
-        """Return the flag."""
         return (self.name,)
 
-    def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the value."""
-
-        def handle(request: RequestContext) -> None:
-            request.values[self.save] = service.flags.value(self.name)
-
-        return handle
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
+        return lambda values: service.flags.value(self.name)
 
 
-class ReadFlags(Step):
+class ReadFlags(ValueStep):
     """Read the values of all feature flags, for the response of a flag provider."""
 
     keyword = "all_flags"
     save: str
     """Name under which a mapping of values by name is saved for later steps."""
 
-    def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the values."""
-
-        def handle(request: RequestContext) -> None:
-            request.values[self.save] = service.flags.all()
-
-        return handle
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
+        return lambda values: service.flags.all()
 
 
-class Chance(Step):
+class Chance(ValueStep):
     """Draw true or false at random."""
 
     keyword = "chance"
@@ -291,11 +278,6 @@ class Chance(Step):
     save: str
     """Name under which true or false is saved for later steps."""
 
-    def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that draws and saves the value."""
+    def compile_value(self, service: ServiceContext, location: str) -> Getter:
         share_of = getter(self.share)
-
-        def handle(request: RequestContext) -> None:
-            request.values[self.save] = random.random() < number(share_of(request.values))
-
-        return handle
+        return lambda values: random.random() < number(share_of(values))

@@ -10,9 +10,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, model_validator
 
 from faultset.collector.runtime.context import RequestContext, ServiceContext, StepHandler
-from faultset.collector.runtime.expressions import getter
 from faultset.collector.runtime.http.status import BadRequest, Code, RpcError
-from faultset.collector.runtime.steps.step import Step
+from faultset.collector.runtime.steps.step import Step, getter
 from faultset.collector.runtime.stores.driver import StoreError
 
 T = TypeVar("T")
@@ -41,15 +40,7 @@ class StoreStep(Step):
         use: Callable[[], Awaitable[T]],
         fallback: T,
     ) -> T:
-        """Return the result of using the store; raise RpcError if it fails.
-
-        Parameters
-        ----------
-        use
-            Function that uses the store.
-        fallback
-            Result after an ignored failure.
-        """
+        """Return the result of `use`, or the fallback after an ignored failure; raise RpcError if it fails."""
         try:
             with service.store_span(request, self.store, self.span):
                 return await use()
@@ -118,7 +109,6 @@ class CachedDocuments(Step):
     """Name under which the list of documents is saved for later steps."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the list of documents."""
         keys_of, reader = getter(self.keys), _Reader(self, service, location)
 
         async def handle(request: RequestContext) -> None:
@@ -218,7 +208,6 @@ class FindDocuments(StoreStep):
         return self
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that reads and saves the documents; without a key, it reads nothing."""
         store, selection_of = service.stores[self.store], getter(self.keys if self.key is None else self.key)
 
         async def read(selection: Any) -> list[str | None]:
@@ -256,11 +245,9 @@ class WriteDocuments(StoreStep):
     the key. `update` sets fields of an existing document and ignores keys without one."""
 
     def stores_written(self) -> tuple[str, ...]:
-        """Return the store."""
         return (self.store,)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that writes the documents."""
         store, documents_of = service.stores[self.store], getter(self.documents)
 
         async def write(documents: list[dict[str, Any]]) -> None:
@@ -297,11 +284,9 @@ class PushSorted(StoreStep):
     """Maximum number of members of a set; the members with the highest scores are kept. By default all are kept."""
 
     def stores_written(self) -> tuple[str, ...]:
-        """Return the store."""
         return (self.store,)
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that adds the members."""
         store, keys_of, members_of = service.stores[self.store], getter(self.keys), getter(self.members)
 
         async def handle(request: RequestContext) -> None:
@@ -330,7 +315,6 @@ class RangeSorted(StoreStep):
     """Name under which the list of members is saved for later steps."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
-        """Return a function that saves the members; ranks that are not numbers fail the request."""
         store, key_of = service.stores[self.store], getter(self.key)
         start_of, stop_of = getter(self.start), getter(self.stop)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -18,16 +19,14 @@ from typing import Any, Generic, Literal, NamedTuple, Never, Protocol, TypeVar, 
 
 from faultset.collector.runtime.http.caller import ClientContext
 from faultset.collector.runtime.http.client import MAX_AGE_S
+from faultset.collector.spec.containers import CREDENTIALS_PATH
 from faultset.core.errors import PlatformError
 
 
 class StoreError(Exception):
     """A store is unreachable, refuses a request or does not respond; the text is what the imitated client would report.
 
-    Attributes
-    ----------
-    kind
-        One of unreachable, login, rights, broken, timeout and other.
+    The kind is unreachable, login, rights, broken, timeout or other.
     """
 
     def __init__(self, kind: str, text: str):
@@ -103,43 +102,29 @@ class StoreAccess(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreAddress:
-    """Address and login of a store.
-
-    Attributes
-    ----------
-    connect_timeout_s
-        Connect timeout in seconds; None for the driver's default.
-    """
+    """Address and login of a store."""
 
     name: str
     port: int
     database: str
     account: Account
     connect_timeout_s: float | None = None
+    """Connect timeout in seconds; None for the driver's default."""
 
 
 class StoreDriver(ABC):
-    """One kind of store.
-
-    Attributes
-    ----------
-    name
-        Name in `faultset-store NAME`.
-    port
-        Port that the server listens on.
-    keeps_data
-        Whether the store has a volume; otherwise it starts empty.
-    carries_messages
-        Whether the store is a broker, whose clients publish and consume messages.
-    capabilities
-        Features that faults may use.
-    """
+    """One kind of store."""
 
     name: str
+    """Name in `faultset-store NAME`."""
     port: int
+    """Port that the server listens on."""
     keeps_data: bool
+    """Whether the store has a volume; otherwise it starts empty."""
     carries_messages: bool = False
+    """Whether the store is a broker, whose clients publish and consume messages."""
     capabilities: frozenset[Capability] = frozenset(get_args(Capability))
+    """Features that faults may use."""
 
     @property
     def system(self) -> str:
@@ -148,13 +133,7 @@ class StoreDriver(ABC):
 
     @abstractmethod
     def prepare(self, folder: Path, *, account: str, credentials: Credentials) -> None:
-        """Create the server's files in an empty data folder.
-
-        Parameters
-        ----------
-        account
-            Name of the application's account.
-        """
+        """Create the server's files, with the application's account, in an empty data folder."""
 
     def is_prepared(self, folder: Path) -> bool:
         """Return whether a data folder has the server's files."""
@@ -166,12 +145,7 @@ class StoreDriver(ABC):
     ) -> list[str]:
         """Return the command of the server; raise PlatformError if it is not installed.
 
-        Parameters
-        ----------
-        max_memory_kib
-            Limit of the stored data; None for the driver's default.
-        max_clients
-            Limit of the number of connections; None for the server's default.
+        The limits are those of the stored data and of the number of connections; None for the defaults.
         """
 
     @abstractmethod
@@ -184,26 +158,15 @@ class StoreDriver(ABC):
 
     @staticmethod
     def account_name(*, password: bool) -> str:
-        """Return the name of the application's account.
-
-        Parameters
-        ----------
-        password
-            Whether the application logs in with a password; faults that change accounts or rights require one.
-        """
+        """Return the name of the application's account; faults that change accounts or rights require a password."""
         return "admin" if password else "app"
 
 
 class StoreConnection(Protocol):
-    """One connection to a store.
-
-    Attributes
-    ----------
-    born
-        Time of the monotonic clock at which it was opened.
-    """
+    """One connection to a store."""
 
     born: float
+    """Time of the monotonic clock at which it was opened."""
 
     @property
     def is_open(self) -> bool:
@@ -398,14 +361,10 @@ class StoreAdministrator(ABC):
 
     Every method raises PlatformError if the store does not support the action or refuses it. An administrator
     overrides the methods that its kind of store supports.
-
-    Attributes
-    ----------
-    system
-        Kind of the store, for error messages.
     """
 
     system: str
+    """Kind of the store, for error messages."""
 
     def __init__(self, access: StoreAccess):
         self.access = access
@@ -458,3 +417,26 @@ class StoreAdministrator(ABC):
             raise PlatformError(
                 f"the store at {access.address}:{access.port} has no account {access.account}; create it first"
             )
+
+
+def read_password(name: str) -> str:
+    """Return the password in a mounted file; raise PlatformError if the file is missing or empty."""
+    path = Path(os.environ.get("FAULTSET_CREDENTIALS") or CREDENTIALS_PATH) / name
+    try:
+        password = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
+        raise PlatformError(
+            f"the password in {path} cannot be read ({reason}); mount the Secret there, or set "
+            "FAULTSET_CREDENTIALS to its folder"
+        ) from None
+    if not password:
+        raise PlatformError(f"the password in {path} must not be empty")
+    return password
+
+
+def write_private_file(path: Path, text: str) -> None:
+    """Write a file that only its owner may read."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)

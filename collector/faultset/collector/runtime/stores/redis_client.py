@@ -41,26 +41,18 @@ _VERB_BY_COMMAND = {
 
 @dataclass(frozen=True, kw_only=True)
 class ClientTexts:
-    """Error texts of the imitated client, with fields in braces except in `refused_login`.
-
-    Attributes
-    ----------
-    refused_login
-        Text for a wrong account or password.
-    refused_command
-        Text for a forbidden command, with `{database}`, `{collection}`, Redis' `{command}` in lower case, MongoDB's
-        `{verb}` and Redis' `{reply}`.
-    failed_connection
-        Text for a failed connection, with its `{address}`, the `{failure}` as the persona describes it, and the
-        operating system's `{reason}`.
-    connect_timeout
-        Text for a connection that timed out; None to use `failed_connection`.
-    """
+    """Error texts of the imitated client, with fields in braces except in `refused_login`."""
 
     refused_login: str
+    """Text for a wrong account or password."""
     refused_command: str
+    """Text for a forbidden command, with `{database}`, `{collection}`, Redis' `{command}` in lower case, MongoDB's
+    `{verb}` and Redis' `{reply}`."""
     failed_connection: str
+    """Text for a failed connection, with its `{address}`, the `{failure}` as the persona describes it, and the
+    operating system's `{reason}`."""
     connect_timeout: str | None = None
+    """Text for a connection that timed out; None to use `failed_connection`."""
 
 
 class _Link(Connection):
@@ -114,40 +106,31 @@ class RedisClient(StoreClient[_Link]):
         self._texts, self._timeout_s, self._redials = texts, timeout_s, redials
 
     async def is_empty(self, collection: str) -> bool:
-        """Return whether a collection has no documents."""
         return not await self.run("HLEN", self._key(collection))
 
     async def has_appended(self, collection: str, key: str) -> bool:
-        """Return whether a key of an append-only collection has documents."""
         return bool(await self.run("EXISTS", self._key(collection, key)))
 
     async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
-        """Insert documents by key."""
         words = [word for pair in documents.items() for word in pair]
         await self.run("HSET", self._key(collection), *words)
 
     async def append_all(self, collection: str, documents: Sequence[tuple[str, str]]) -> None:
-        """Append each document to the list of its key."""
         await self.run_all([("RPUSH", self._key(collection, key), document) for key, document in documents])
 
     async def find(self, collection: str, key: str) -> str | None:
-        """Return the document of a key; None if it does not exist."""
         return await self.run("HGET", self._key(collection), key)
 
     async def find_many(self, collection: str, keys: Sequence[str]) -> list[str | None]:
-        """Return the documents of several keys."""
         return await self.run("HMGET", self._key(collection), *keys)
 
     async def find_all(self, collection: str) -> list[str]:
-        """Return all documents of a collection."""
         return await self.run("HVALS", self._key(collection))
 
     async def find_appended(self, collection: str, key: str, newest: int | None = None) -> list[str]:
-        """Return the documents of a key, or the newest of them, oldest first."""
         return await self.run("LRANGE", self._key(collection, key), 0 if newest is None else -newest, -1)
 
     async def add_sorted(self, sets: Mapping[str, Mapping[str, float]], at_most: int | None = None) -> None:
-        """Add members with their scores to sorted sets; each keeps the `at_most` members with the highest scores."""
         commands: list[tuple[Any, ...]] = []
         for name, members in sets.items():
             commands.append(("ZADD", name, *(word for member, score in members.items() for word in (score, member))))
@@ -156,23 +139,18 @@ class RedisClient(StoreClient[_Link]):
         await self.run_all(commands)
 
     async def range_sorted(self, name: str, start: int, stop: int, *, highest_first: bool) -> list[str]:
-        """Return the members of a sorted set with the ranks from `start` up to, but not including, `stop`."""
         return await self.run("ZREVRANGE" if highest_first else "ZRANGE", name, start, stop - 1)
 
     async def get_many(self, keys: Sequence[str]) -> list[str | None]:
-        """Return cached values."""
         return await self.run("MGET", *keys)
 
     async def set_many(self, values: Mapping[str, str]) -> None:
-        """Write values to the cache."""
         await self.run("MSET", *(word for pair in values.items() for word in pair))
 
     async def set_one(self, key: str, value: str) -> None:
-        """Write one value to the cache."""
         await self.run("SET", key, value)
 
     async def publish(self, topic: str, messages: Sequence[Mapping[str, str]]) -> None:
-        """Add messages to a topic, in one request."""
         stream = self._key(topic)
         commands: list[tuple[Any, ...]] = [
             (
@@ -190,7 +168,6 @@ class RedisClient(StoreClient[_Link]):
             await self.run_all([*commands, ("INCRBY", self._key(topic, "published"), len(messages))])
 
     async def join(self, topic: str, group: str) -> None:
-        """Create a group that starts at the topic's first message, unless the group exists."""
         try:
             await self.run("XGROUP", "CREATE", self._key(topic), group, "0", "MKSTREAM")
         except StoreError as error:
@@ -198,29 +175,24 @@ class RedisClient(StoreClient[_Link]):
                 raise
 
     async def take(self, topic: str, group: str, member: str, *, count: int, wait_s: float) -> list[BrokerMessage]:
-        """Return messages that no member of the group has received; wait up to `wait_s` for the first."""
         options = ("COUNT", count, "BLOCK", max(1, round(wait_s * 1000)))
         streams = await self.run("XREADGROUP", "GROUP", group, member, *options, "STREAMS", self._key(topic), ">")
         return [message for _, entries in streams or () for message in _parse_messages(entries)]
 
     async def take_over(self, topic: str, group: str, member: str, *, count: int, idle_s: float) -> list[BrokerMessage]:
-        """Return messages that a member received at least `idle_s` ago and has not acknowledged."""
         idle_ms = round(idle_s * 1000)
         reply = await self.run("XAUTOCLAIM", self._key(topic), group, member, idle_ms, "0", "COUNT", count)
         return _parse_messages(reply[1])
 
     async def has(self, topic: str, identity: str) -> bool:
-        """Return whether a topic still has a message."""
         return bool(await self.run("XRANGE", self._key(topic), identity, identity))
 
     async def acknowledge(self, topic: str, group: str, identities: Sequence[str]) -> None:
-        """Acknowledge messages, so that they are not delivered again."""
         acknowledged = await self.run("XACK", self._key(topic), group, *identities)
         if acknowledged:
             await self.run("INCRBY", self._key(topic, f"acknowledged.{group}"), acknowledged)
 
     async def lag(self, topic: str, group: str) -> int:
-        """Return how many messages the group has not acknowledged."""
         keys = (self._key(topic, "published"), self._key(topic, f"acknowledged.{group}"))
         published, acknowledged = await self.run("MGET", *keys)
         return max(0, int(published or 0) - int(acknowledged or 0))

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import get_args
 
 from faultset.collector.runtime.processes import running_work
-from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreAccess, StoreDriver
-from faultset.collector.runtime.stores.drivers import STORE_DRIVERS, read_original_versions, store_driver
-from faultset.collector.runtime.stores.originals.driver import OriginalDriver
-from faultset.collector.runtime.stores.users import read_password
+from faultset.collector.runtime.stores import STORE_DRIVERS, read_original_versions, store_driver
+from faultset.collector.runtime.stores.driver import AdminAction, Credentials, StoreAccess, StoreDriver, read_password
+from faultset.collector.runtime.stores.original_driver import OriginalDriver
 from faultset.collector.spec.containers import ADMINISTRATOR, APPLICATION, DATA_PATH
 from faultset.core.errors import FaultsetError, PlatformError
 
@@ -141,13 +140,7 @@ def store_credentials() -> Credentials:
 
 
 def store_address() -> str:
-    """Return the pod's address to listen on; outside a cluster, it must be a loopback address.
-
-    Raises
-    ------
-    PlatformError
-        The address is missing or invalid, or other machines could reach it outside a cluster.
-    """
+    """Return the pod's address; raise PlatformError if it is invalid, or not loopback outside a cluster."""
     text = os.environ.get("POD_IP", "")
     try:
         address = ipaddress.ip_address(text)

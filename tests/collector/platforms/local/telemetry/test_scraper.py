@@ -15,7 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from faultset.collector.ipc.channel import Handlers, Peer, serve
-from faultset.collector.load.messages import ChangeLoad
+from faultset.collector.load.episode_load import ChangeLoad
 from faultset.collector.platforms.local.messages import ContainerSample, PodCounters, ReadCounters, ReadSamples
 from faultset.collector.platforms.local.telemetry.scraper import Scraper
 from faultset.collector.platforms.local.telemetry.source import ScrapeTarget, StateSample

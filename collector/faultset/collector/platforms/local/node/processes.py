@@ -161,13 +161,13 @@ class Execution:
 PROGRAMS: dict[str, str] = {
     "faultset-service": "faultset.collector.runtime.service:main",
     "faultset-store": "faultset.collector.runtime.stores.server:main",
-    "faultset-wait": "faultset.collector.runtime.http.waiting:main",
+    "faultset-wait": "faultset.collector.runtime.http.client:main",
 }
 """Programs that run as a fork of the node, which has already imported them."""
 
 SCRIPTS: dict[str, str] = {
     **PROGRAMS,
-    "faultset-work": "faultset.collector.runtime.background.work:main",
+    "faultset-work": "faultset.collector.runtime.processes:main",
 }
 """Programs that `exec` can run in a container, in addition to the system's programs."""
 

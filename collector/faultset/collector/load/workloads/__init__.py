@@ -1,1 +1,0 @@
-"""Patterns of the request rate, and regions of clients."""

@@ -1,1 +1,0 @@
-"""Background work of services: consumers of messages, tasks, heaps, and work that commands start."""

@@ -1,1 +1,0 @@
-"""Stores that run their original servers, such as PostgreSQL, instead of Redis."""

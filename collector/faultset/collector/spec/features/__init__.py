@@ -1,1 +1,0 @@
-"""Features of services beyond operations: background work, feature flags, probes, configuration, operators."""

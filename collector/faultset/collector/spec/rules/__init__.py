@@ -1,1 +1,0 @@
-"""Consistency checks of specs across fields."""
