@@ -18,7 +18,6 @@ from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.status import ErrorTexts
 from faultset.collector.runtime.signals import Metrics
 from faultset.collector.runtime.stores.driver import (
-    Account,
     AdminAction,
     Credentials,
     StoreAccess,
@@ -85,9 +84,13 @@ class StoreServer(Generic[Client]):
         context = ClientContext(
             names=Names(str(self.hosts)), local=self.pod_address, metrics=Metrics(), texts=ErrorTexts()
         )
-        account = Account(ACCOUNT, CREDENTIALS.application)
         store = StoreAddress(
-            name="store", port=self.port, database="d", account=account, connect_timeout_s=self._connect_timeout_s
+            name="store",
+            port=self.port,
+            database="d",
+            username=ACCOUNT,
+            password=CREDENTIALS.application,
+            connect_timeout_s=self._connect_timeout_s,
         )
         made: Any = self.driver.client(store, context)
         return made

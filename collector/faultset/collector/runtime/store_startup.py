@@ -12,7 +12,7 @@ from faultset.collector.runtime.context import DocumentIndex
 from faultset.collector.runtime.http.caller import ClientContext
 from faultset.collector.runtime.persona import StartLog
 from faultset.collector.runtime.stores import store_driver
-from faultset.collector.runtime.stores.driver import Account, StoreAddress, StoreClient, StoreError, read_password
+from faultset.collector.runtime.stores.driver import StoreAddress, StoreClient, StoreError, read_password
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 
 _CACHE_START_S = 5.0
@@ -40,7 +40,8 @@ def store_clients(
             name=name,
             port=database_port if database_port is not None and driver.keeps_data else store.port,
             database=store.database or name,
-            account=Account(driver.account_name(password=store.auth == "password"), password_of(name)),
+            username=driver.account_name(password=store.auth == "password"),
+            password=password_of(name),
             connect_timeout_s=store.connect_timeout_s,
         )
         clients[name] = driver.client(address, context)

@@ -34,13 +34,6 @@ class StoreError(Exception):
         self.kind = kind
 
 
-class Account(NamedTuple):
-    """Login credentials of a client."""
-
-    username: str
-    password: str
-
-
 AdminAction = Literal[
     "grant-rights",
     "revoke-rights",
@@ -107,7 +100,8 @@ class StoreAddress:
     name: str
     port: int
     database: str
-    account: Account
+    username: str
+    password: str
     connect_timeout_s: float | None = None
     """Connect timeout in seconds; None for the driver's default."""
 

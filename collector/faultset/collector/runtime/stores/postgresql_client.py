@@ -55,12 +55,12 @@ class PostgresClient(StoreClient[_PostgresConnection]):
     """
 
     async def is_empty(self, collection: str) -> bool:
-        table = _quote_table(collection)
-        return not await self._fetch_value(collection, f"SELECT EXISTS (SELECT 1 FROM {table})")
+        sql = f"SELECT EXISTS (SELECT 1 FROM {_quote_table(collection)})"
+        return not await self._use("SELECT", collection, lambda session: session.fetchval(sql))
 
     async def has_appended(self, collection: str, key: str) -> bool:
         sql = f"SELECT EXISTS (SELECT 1 FROM {_quote_table(collection)} WHERE key = $1)"
-        return bool(await self._fetch_value(collection, sql, key, appended=True))
+        return bool(await self._use("SELECT", collection, lambda session: session.fetchval(sql, key), appended=True))
 
     async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
         sql = (
@@ -89,11 +89,6 @@ class PostgresClient(StoreClient[_PostgresConnection]):
         rows = await self._use("SELECT", collection, lambda session: session.fetch(sql, key, newest), appended=True)
         return [row["document"] for row in reversed(rows)]
 
-    async def _fetch_value(self, collection: str, sql: str, *arguments: Any, appended: bool = False) -> Any:
-        return await self._use(
-            "SELECT", collection, lambda session: session.fetchval(sql, *arguments), appended=appended
-        )
-
     async def _use(
         self,
         name: str,
@@ -102,6 +97,7 @@ class PostgresClient(StoreClient[_PostgresConnection]):
         *,
         appended: bool = False,
     ) -> T:
+        """Run a command on a connection; create the table of the collection if it does not exist."""
         import asyncpg
 
         async def run(connection: asyncpg.Connection) -> T:
@@ -111,30 +107,31 @@ class PostgresClient(StoreClient[_PostgresConnection]):
                 await connection.execute(_create_table(collection, appended=appended))
             return await command(connection)
 
+        # exceptions after which a connection is unusable
+        connection_errors = (
+            asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InterfaceError,
+            asyncpg.InternalClientError, OSError,
+        )  # fmt: skip
         with self.measure(name):
-            return await self._run(run)
-
-    async def _run(self, command: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-        import asyncpg
-
-        session_connection, texts = await self.acquire(), self.context.texts
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                result = await command(session_connection.connection)
-        except _list_connection_errors() as error:
-            await session_connection.close()
-            if isinstance(error, TimeoutError):
-                raise StoreError("timeout", texts.read_timed_out(self.context.local or "?", self.endpoint)) from None
-            raise StoreError("broken", _format_error(error)) from None
-        except asyncpg.PostgresError as error:
-            self.idle.append(session_connection)
-            kind = "rights" if isinstance(error, asyncpg.InsufficientPrivilegeError) else "other"
-            raise StoreError(kind, _format_error(error)) from None
-        except BaseException:
-            await session_connection.close()
-            raise
-        self.idle.append(session_connection)
-        return result
+            session, texts = await self.acquire(), self.context.texts
+            try:
+                async with asyncio.timeout(_TIMEOUT_S):
+                    result = await run(session.connection)
+            except connection_errors as error:
+                await session.close()
+                if isinstance(error, TimeoutError):
+                    text = texts.read_timed_out(self.context.local or "?", self.endpoint)
+                    raise StoreError("timeout", text) from None
+                raise StoreError("broken", _format_error(error)) from None
+            except asyncpg.PostgresError as error:
+                self.idle.append(session)
+                kind = "rights" if isinstance(error, asyncpg.InsufficientPrivilegeError) else "other"
+                raise StoreError(kind, _format_error(error)) from None
+            except BaseException:
+                await session.close()
+                raise
+            self.idle.append(session)
+            return result
 
     async def dial(self) -> _PostgresConnection:
         import asyncpg
@@ -146,8 +143,8 @@ class PostgresClient(StoreClient[_PostgresConnection]):
             connection = await asyncpg.connect(
                 host=await self.context.names.address(store.name),
                 port=store.port,
-                user=store.account.username,
-                password=store.account.password,
+                user=store.username,
+                password=store.password,
                 database=DATABASE,
                 ssl=False,
                 timeout=math.ceil(wait_s),
@@ -163,14 +160,6 @@ class PostgresClient(StoreClient[_PostgresConnection]):
         except OSError as error:
             raise StoreError("unreachable", self.context.texts.connection_failed(error, self.endpoint)) from None
         return _PostgresConnection(connection)
-
-
-def _list_connection_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions after which a connection is unusable."""
-    import asyncpg
-
-    closed = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InterfaceError)
-    return (*closed, asyncpg.InternalClientError, OSError)
 
 
 def quote_name(name: str) -> str:

@@ -75,25 +75,14 @@ class RedisAdministrator(StoreAdministrator):
         self._rights = rights
 
     @contextlib.contextmanager
-    def as_administrator(self, purpose: str) -> Iterator[redis.Redis]:
-        """Yield a client with the administrator's account; raise PlatformError if the server refuses a request."""
-        with self._client(ADMINISTRATOR, self.access.credentials.administrator, purpose) as client:
-            yield client
-
-    @contextlib.contextmanager
-    def as_application(self, purpose: str) -> Iterator[redis.Redis]:
-        """Yield a client with the application's account; raise PlatformError if the server refuses a request."""
-        with self._client(self.access.account, self.access.credentials.application, purpose) as client:
-            yield client
-
-    @contextlib.contextmanager
-    def _client(self, account: str, password: str, purpose: str) -> Iterator[redis.Redis]:
-        address, port = self.access.address, self.access.port
+    def connect(self, purpose: str, *, as_application: bool = False) -> Iterator[redis.Redis]:
+        """Yield a client of the administrator or the application; raise PlatformError if the server refuses."""
+        access = self.access
         client = redis.Redis(
-            host=address,
-            port=port,
-            username=account,
-            password=password,
+            host=access.address,
+            port=access.port,
+            username=access.account if as_application else ADMINISTRATOR,
+            password=access.credentials.application if as_application else access.credentials.administrator,
             protocol=2,
             decode_responses=True,
             socket_timeout=_TIMEOUT_S,
@@ -101,14 +90,14 @@ class RedisAdministrator(StoreAdministrator):
         try:
             yield client
         except (redis.RedisError, OSError) as error:
-            raise PlatformError(f"the store at {address}:{port} refused to {purpose}: {error}") from None
+            raise PlatformError(f"the store at {access.address}:{access.port} refused to {purpose}: {error}") from None
         finally:
             client.close()
 
     def perform(self, action: AdminAction) -> None:
         """Run the Redis command of an action, and save changes of accounts."""
         account = self.access.account
-        with self.as_administrator(action) as client:
+        with self.connect(action) as client:
             exists = account in client.acl_users()
             if action == "create-account" and exists:
                 return
@@ -144,7 +133,7 @@ class RedisAdministrator(StoreAdministrator):
         """Repeatedly pause all clients."""
 
         def work(should_continue: ShouldContinue) -> None:
-            with self.as_administrator("lock") as client:
+            with self.connect("lock") as client:
                 while should_continue():
                     client.execute_command("CLIENT", "PAUSE", on_ms)
                     time.sleep((on_ms + off_ms) / 1000)
@@ -155,7 +144,7 @@ class RedisAdministrator(StoreAdministrator):
         """Repeatedly compare documents in a script, which blocks all other clients."""
 
         def work(should_continue: ShouldContinue) -> None:
-            with self.as_administrator("report") as client:
+            with self.connect("report") as client:
                 pairs = _FIRST_PAIRS
                 while should_continue():
                     start_s = time.monotonic()
@@ -185,17 +174,17 @@ class RedisAdministrator(StoreAdministrator):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
 
     def _server_pid(self) -> int:
-        with self.as_administrator("report its process") as client:
+        with self.connect("report its process") as client:
             return int(client.info("server")["process_id"])
 
     def publish_unreadable(self, stream: str) -> None:
         """Add a message with truncated JSON to a stream."""
-        with self.as_administrator("publish-unreadable") as client:
+        with self.connect("publish-unreadable") as client:
             client.xadd(stream, {"body": UNREADABLE})
             client.incr(f"{stream}:published")
 
     def remove_unreadable(self, stream: str) -> None:
-        with self.as_administrator("remove-unreadable") as client:
+        with self.connect("remove-unreadable") as client:
             if identities := _list_unreadable_messages(client, stream):
                 client.xdel(stream, *identities)
 
@@ -203,7 +192,7 @@ class RedisAdministrator(StoreAdministrator):
         """Report what the server refuses, by trying commands that change nothing."""
         limit, hard = resource.prlimit(self._server_pid(), resource.RLIMIT_FSIZE)
         consume_command = ("XREADGROUP", "GROUP", "none", "none", "COUNT", "1", "STREAMS", _MISSING_KEY, ">")
-        with self.as_application("state") as application, self.as_administrator("state") as administrator:
+        with self.connect("state", as_application=True) as application, self.connect("state") as administrator:
             state: dict[str, Any] = {
                 "write_refused": _find_refusal(application, "DEL", _MISSING_KEY),
                 "consume_refused": _find_refusal(application, *consume_command),
@@ -248,16 +237,8 @@ def is_readable(body: str) -> bool:
 
 
 _APP_RIGHTS = (
-    "~*",
-    "-@all",
-    "+@read",
-    "+@write",
-    "+@connection",
-    "-@admin",
-    "-@dangerous",
-    "-@scripting",
-    "-@blocking",
-)
+    "~*", "-@all", "+@read", "+@write", "+@connection", "-@admin", "-@dangerous", "-@scripting", "-@blocking",
+)  # fmt: skip
 """Rights of the application's account, as words of `ACL SETUSER`: only what its clients need."""
 
 _REMOVED_COMMANDS = ("CONFIG", "MODULE", "DEBUG", "SAVE", "BGSAVE", "REPLICAOF", "SLAVEOF", "MIGRATE", "MONITOR")

@@ -38,17 +38,24 @@ def main(argv: Sequence[str] | None = None) -> int:
                     _administer(arguments)
                 except OSError as error:
                     raise PlatformError(f"the store refused to {arguments.verb}: {error}") from None
-            case name:
-                _replace_process(
-                    store_driver(name),
-                    password=arguments.auth,
-                    max_memory_kib=arguments.max_memory_kib,
-                    max_clients=arguments.max_clients,
-                )
+            case _:
+                _replace_process(arguments)
     except FaultsetError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.exit_code
     return 0
+
+
+def _replace_process(arguments: argparse.Namespace) -> None:
+    driver = store_driver(arguments.role)
+    address, folder = store_address(), data_folder(driver)
+    if not driver.is_prepared(folder):
+        driver.prepare(folder, account=driver.account_name(password=arguments.auth), credentials=store_credentials())
+    limits = {"max_memory_kib": arguments.max_memory_kib, "max_clients": arguments.max_clients}
+    argv = driver.server_argv(folder, address=address, **limits)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(argv[0], argv)
 
 
 def _administer(arguments: argparse.Namespace) -> None:
@@ -120,18 +127,6 @@ def _build_parser() -> argparse.ArgumentParser:
     state.add_argument("--stream", help="also count the unreadable messages of this stream")
     state.add_argument("--pid-file", type=Path, help="also report whether the work of this pid file is running")
     return parser
-
-
-def _replace_process(
-    driver: StoreDriver, *, password: bool, max_memory_kib: int | None, max_clients: int | None
-) -> None:
-    address, folder = store_address(), data_folder(driver)
-    if not driver.is_prepared(folder):
-        driver.prepare(folder, account=driver.account_name(password=password), credentials=store_credentials())
-    argv = driver.server_argv(folder, address=address, max_memory_kib=max_memory_kib, max_clients=max_clients)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.execv(argv[0], argv)
 
 
 def store_credentials() -> Credentials:
