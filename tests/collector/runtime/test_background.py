@@ -250,7 +250,7 @@ def test_a_hasty_call_is_repeated_with_its_own_time_limit(code: Code, attempts: 
 
     class Failing(Caller):
         async def _call(self, *args: Any, **options: Any) -> Any:
-            limits.append(args[5])
+            limits.append(options["timeout_s"])
             if len(limits) == 1:
                 raise RpcError(code, "no answer in time")
             return "reply"

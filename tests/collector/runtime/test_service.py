@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 
 def test_importing_the_programs_starts_nothing() -> None:
-    import subprocess
-
     code = (
         "import threading, os\n"
-        "from faultset.collector.runtime import service\n"
-        "from faultset.collector.runtime.background import work\n"
+        "from faultset.collector.runtime import processes, service\n"
         "from faultset.collector.runtime.stores import server\n"
-        "from faultset.collector.load import process\n"
+        "from faultset.collector.load import __main__\n"
         "import asyncio, sys\n"
         "assert threading.active_count() == 1\n"
         "assert asyncio._get_running_loop() is None\n"

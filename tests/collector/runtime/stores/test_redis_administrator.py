@@ -37,13 +37,13 @@ def store(tmp_path: Path) -> Iterator[RedisAdministrator]:
 
 @pytest.fixture
 def client(store: RedisAdministrator) -> Iterator[redis.Redis]:
-    with store.as_application("test") as connected:
+    with store.connect("test", as_application=True) as connected:
         yield connected
 
 
 def answers(store: RedisAdministrator) -> bool:
     try:
-        with store.as_application("test") as client:
+        with store.connect("test", as_application=True) as client:
             return bool(client.ping())
     except PlatformError:
         return False
