@@ -26,7 +26,7 @@ from faultset.datasets import open_dataset
 from faultset.evaluators import evaluate
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.leaderboards.records import ALL_APPS
-from faultset.evaluators.statistics.intervals import clustered_mean
+from faultset.evaluators.scoring.intervals import clustered_mean
 
 DETECTORS = (
     "spot", "ksigma", "mksmc", "lof", "mahalanobis", "pca-spe", "trace-errors", "trace-p95", "missing-edge", "log-rate",

@@ -20,16 +20,15 @@ import click
 from faultset.core.output import report_progress
 from faultset.datasets import open_dataset
 from faultset.evaluators import Evaluation, evaluate
-from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.fault_loudness import Loudness
 from faultset.evaluators.leaderboards.formats import head_lines
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, RECORDED, TELEMETRY, Table
 from faultset.evaluators.leaderboards.rendering import choose_columns, list_policy_metrics, render_table
-from faultset.evaluators.leaderboards.text_tables import TextCell, TextColumn, TextTable
+from faultset.evaluators.leaderboards.texts import TextCell, TextColumn, TextTable, format_number, format_p
 from faultset.evaluators.leaderboards.track_records import TrackRecord, replace_track_records
-from faultset.evaluators.recordings.metrics import DetectorRuns, compute_recall_gain, list_recall_gains
+from faultset.evaluators.recordings.tables import DetectorRuns, compute_recall_gain, list_recall_gains
+from faultset.evaluators.results.truth import Loudness
 from faultset.evaluators.scoring.metrics import BUDGETS_S
-from faultset.evaluators.statistics.comparison import holm, paired_difference
+from faultset.evaluators.scoring.paired_tests import holm, paired_difference
 
 DATASETS = Path(__file__).parents[1] / "datasets"
 
@@ -56,7 +55,7 @@ def format_table(table: Table, evaluation: Evaluation) -> list[str]:
     for title, other in list_subset_tables(table, evaluation):
         values = {entry.baseline: entry.metrics[table.metrics[0].name].value for entry in other.entries}
         cells = [
-            number_formats.number(values[entry.baseline], table.metrics[0]) if entry.baseline in values else ""
+            format_number(values[entry.baseline], table.metrics[0]) if entry.baseline in values else ""
             for entry in table.entries
         ]
         text = add_column(text, title, cells)
@@ -129,7 +128,7 @@ def compare_trained(evaluation: Evaluation) -> list[str]:
     for (name, pair), p in zip(differences.items(), adjusted, strict=True):
         values = (f"{compute_recall_gain(each):+.2f}" for each in pairs[name])
         low, high = pair.difference.low, pair.difference.high
-        test = f"{pair.difference.value:+.2f} {number_formats.p_value(p)} [{low:+.2f}, {high:+.2f}]"
+        test = f"{pair.difference.value:+.2f} {format_p(p)} [{low:+.2f}, {high:+.2f}]"
         lines.append(f"| {name} | {' | '.join(values)} | {test} |")
     return lines if pairs else []
 

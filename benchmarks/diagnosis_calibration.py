@@ -26,11 +26,16 @@ import numpy as np
 from faultset.core.errors import DataError
 from faultset.core.output import StepCounter, report_progress
 from faultset.datasets import Dataset, open_dataset
-from faultset.evaluators.diagnosis import calibration
-from faultset.evaluators.diagnosis.analysis import diagnose, measure_strength, rank_suspects
-from faultset.evaluators.diagnosis.calibration import CALIBRATION_FILE, MeasuredData, PanelCalibration
-from faultset.evaluators.diagnosis.panel import CONTROL, PANEL
-from faultset.evaluators.diagnosis.records import HitRate, IncidentAnalysis, PanelAnswer
+from faultset.evaluators.diagnosis import records
+from faultset.evaluators.diagnosis.analysis import CONTROL, PANEL, diagnose, measure_strength, rank_suspects
+from faultset.evaluators.diagnosis.records import (
+    CALIBRATION_FILE,
+    HitRate,
+    IncidentAnalysis,
+    MeasuredData,
+    PanelAnswer,
+    PanelCalibration,
+)
 from faultset.evaluators.recordings.cut_episodes import cut_recordings
 from faultset.evaluators.results.truth import Truth, build_truth
 
@@ -232,7 +237,7 @@ def main(datasets: tuple[str, ...], processes: int, write: bool) -> None:
     print(text)
     if write:
         content: dict[str, Any] = asdict(result)
-        (Path(calibration.__file__).parent / CALIBRATION_FILE).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+        (Path(records.__file__).parent / CALIBRATION_FILE).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
         changed = re.sub(
             f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n\n{text}\n\n{END}", PAGE.read_text("utf-8"), flags=re.DOTALL
         )

@@ -39,8 +39,8 @@ from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.version_files import FileRecord, compute_sha256
 from faultset.datasets.format.versions import create_version, read_version, write_version_file
-from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.execution.method_runs import Checkpoint
 from faultset.evaluators.execution.plan import make_plan
 from faultset.evaluators.execution.scheduling import local_client, run_plan
 from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings

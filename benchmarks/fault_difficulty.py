@@ -24,7 +24,7 @@ from faultset.datasets.format.labels import Label
 from faultset.evaluators import evaluate
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, score_episodes
-from faultset.evaluators.statistics.intervals import clustered_mean
+from faultset.evaluators.scoring.intervals import clustered_mean
 
 SOLVED = 0.99
 Solved = Mapping[str, Mapping[str, bool]]

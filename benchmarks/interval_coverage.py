@@ -16,14 +16,14 @@ import click
 import numpy as np
 from scipy.stats import norm
 
-from faultset.evaluators.statistics.comparison import balanced_accuracy, matthews_correlation, mean_difference
-from faultset.evaluators.statistics.intervals import (
+from faultset.evaluators.scoring.intervals import (
     Estimate,
     clustered_mean,
     clustered_median,
     clustered_ratio,
     event_rate,
 )
+from faultset.evaluators.scoring.paired_tests import balanced_accuracy, matthews_correlation, mean_difference
 
 CLUSTERS = (6, 10, 20, 50, 100)
 LIKENESS = {"independent": 0.0, "partly alike": 0.3, "identical": 1.0}

@@ -28,9 +28,9 @@ from faultset.baselines.stats.scaling import LEVEL
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.execution.truncated_episodes import truncate_episode
+from faultset.evaluators.execution.dataset_source import truncate_episode
 from faultset.evaluators.results.truth import Truth, build_truth
-from faultset.evaluators.scoring.rankings import score_ranking
+from faultset.evaluators.scoring.localization import score_ranking
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "sensitivity.md"
 SEEDS = 3

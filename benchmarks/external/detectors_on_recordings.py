@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, RECORDED, TELEMETRY
-from faultset.evaluators.leaderboards.text_tables import TextTable
+from faultset.evaluators.leaderboards.texts import TextTable
 
 PAGE = Path(__file__).with_suffix(".md")
 SIGNIFICANT = 0.05

@@ -34,7 +34,7 @@ from faultset.datasets import open_dataset
 from faultset.datasets.dataset import Dataset, Episode
 from faultset.datasets.format.context import IMPORTED, Sampling
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.leaderboards.text_tables import TextTable
+from faultset.evaluators.leaderboards.texts import TextTable
 
 DOCUMENT = Path(__file__).with_suffix(".md")
 FAMILIES = {

@@ -24,8 +24,8 @@ from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.archives import unpack
 from faultset.datasets.imports.importer import import_dataset
 from faultset.evaluators.results.rows import ResultRow, read_rows
-from faultset.evaluators.scoring.rankings import score_ranking
-from faultset.evaluators.statistics.intervals import Estimate, clustered_mean
+from faultset.evaluators.scoring.intervals import Estimate, clustered_mean
+from faultset.evaluators.scoring.localization import score_ranking
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "comparisons.md"
 NEZHA_DEPTHS = (1, 3, 5)

@@ -24,7 +24,7 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.importer import import_dataset
 from faultset.evaluators.results.rows import ResultRow, read_rows
-from faultset.evaluators.scoring.rankings import LocalizationScore, score_ranking
+from faultset.evaluators.scoring.localization import LocalizationScore, score_ranking
 
 NUMBERS = Path(__file__).with_name("published_numbers.csv")
 IMPORTERS = {"rcaeval": "rcaeval", "rcabench": "rcabench", "petshop": "petshop", "nezha": "nezha", "openrca": "openrca"}

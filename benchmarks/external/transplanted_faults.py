@@ -39,7 +39,7 @@ from faultset.datasets.format.episodes import EpisodeWriter
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.views import EpisodeView
-from faultset.evaluators.scoring.rankings import score_ranking
+from faultset.evaluators.scoring.localization import score_ranking
 
 MIN_HEALTHY_S, SHOWN_S = 118, 116
 """Seconds without an effect, and how many of them become an episode."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from faultset.agents import ScoredRun, import_runs, read_trajectory, score_runs
-from faultset.evaluators.agent_evaluation.recorded_runs import summarise_agents
+from faultset.evaluators.agent_runs import summarise_agents
 
 REAL = Path(__file__).parent / "real"
 HOTEL = (

@@ -13,7 +13,7 @@ from faultset.baselines.methods.detection.neural_detectors import USAD, LSTMAuto
 from faultset.baselines.methods.localization.eadro import pad_graphs
 from faultset.baselines.networks import jax_and_optax, lstm_last, lstm_parameters, train
 from faultset.core.errors import UsageError, is_installed
-from faultset.evaluators.execution.baseline_choice import choose_baselines
+from faultset.evaluators.execution.plan import choose_baselines
 
 ROLES = 4
 needs_extra = pytest.mark.skipif(not is_installed("neural"), reason="the extra neural is not installed")

@@ -14,7 +14,7 @@ from faultset.core.output import Progress
 from faultset.core.printable import count_text
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.remote.file_systems import is_url, local_path
-from faultset.evaluators.agent_evaluation.evaluation import (
+from faultset.evaluators.agent_answers import (
     AgentEvaluation,
     AgentResults,
     RecordedRun,
@@ -22,16 +22,15 @@ from faultset.evaluators.agent_evaluation.evaluation import (
     read_recorded_runs,
 )
 from faultset.evaluators.evaluation import Evaluation
-from faultset.evaluators.execution.baseline_choice import choose_baselines
-from faultset.evaluators.execution.checkpoint import checkpoint_path
 from faultset.evaluators.execution.dataset_source import DatasetSource, open_input, open_source
 from faultset.evaluators.execution.method_runs import (
     EvaluationStart,
     MethodAnswers,
-    MethodRunContext,
+    checkpoint_path,
     open_checkpoint,
     run_methods,
 )
+from faultset.evaluators.execution.plan import choose_baselines
 from faultset.evaluators.execution.scheduling import MethodEngine
 from faultset.evaluators.execution.settings import (
     EvaluationOptions,
@@ -39,24 +38,24 @@ from faultset.evaluators.execution.settings import (
     EvaluationSettings,
     build_training_data,
 )
-from faultset.evaluators.leaderboards.trained_thresholds import apply_training_thresholds, training_policy
-from faultset.evaluators.predictions.files import PredictionFile, check_names, read_prediction_file
-from faultset.evaluators.predictions.prediction_rows import read_predictions
+from faultset.evaluators.predictions import PredictionFile, check_names, read_prediction_file, read_predictions
 from faultset.evaluators.recordings.cut_episodes import (
     CutEpisodes,
+    check_recordings_differ,
     cut_recordings,
     list_alarm_detectors,
-    list_online_alarms,
+    open_training_episodes,
 )
 from faultset.evaluators.recordings.detection_plan import DetectionPlan
-from faultset.evaluators.recordings.online_detection import detect_online
-from faultset.evaluators.recordings.predicted_windows import is_about_recordings
-from faultset.evaluators.recordings.results import RecordingResults
-from faultset.evaluators.recordings.training import check_recordings_differ, open_training_episodes
-from faultset.evaluators.results.output_folder import DETECTIONS_FILE, check_writable
+from faultset.evaluators.recordings.online_detection import (
+    RecordingResults,
+    detect_online,
+    is_about_recordings,
+    list_online_alarms,
+)
 from faultset.evaluators.results.provenance import identify_scorers, read_parameters
-from faultset.evaluators.results.rows import ResultRow
-from faultset.evaluators.results.stored_answers import StoredAnswer
+from faultset.evaluators.results.rows import DETECTIONS_FILE, ResultRow, StoredAnswer, check_writable
+from faultset.evaluators.scoring.thresholds import apply_training_thresholds, training_policy
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
@@ -169,7 +168,7 @@ class EvaluationCall:
                 "agents on recordings are compared with methods for localization or root causes, but none is chosen; "
                 "add one to --baselines or to --tasks"
             )
-        recording_results = None
+        results = None
         if self.folder is not None:
             check_writable(self.folder)
         with self.engine as engine:
@@ -178,43 +177,46 @@ class EvaluationCall:
             detectors = self._choose_detectors(dataset, specs, alarms=bool(others) and not dataset.episodes)
             if detectors or files:
                 check_names(files, [spec.name for spec in detectors])
-                run_context = MethodRunContext(
-                    engine=engine, folder=self.folder, started=self.started, progress=self.progress
-                )
                 plan = (
                     DetectionPlan.of(dataset, self.settings.split)
                     if self.train is None
                     else DetectionPlan.for_testing(dataset, self.train)
                 )
-                recording_results = detect_online(plan, detectors, self.settings, run_context, files=files)
-                recording_results = replace(recording_results, location=self.location)
+                results = detect_online(
+                    plan,
+                    detectors,
+                    self.settings,
+                    engine,
+                    folder=self.folder,
+                    started=self.started,
+                    progress=self.progress,
+                    files=files,
+                )
+                results = replace(results, location=self.location)
             rest = replace(self, files=tuple(file for file in self.files if not is_about_recordings(file, dataset)))
-            evaluation = rest.evaluate_others(dataset, specs, recording_results)
+            if dataset.episodes:
+                evaluation = rest.evaluate_episodes(dataset, specs, recordings=results)
+            elif others and (cuts := cut_recordings(dataset)) is not None:
+                evaluation = rest.evaluate_episodes(cuts.dataset, others, recordings=results, cuts=cuts)
+            else:
+                evaluation = self._present_recordings(dataset, results)
         if self.folder is not None:
             checkpoint_path(self.folder, DETECTIONS_FILE).unlink(missing_ok=True)
         return evaluation
 
-    def evaluate_others(
-        self, dataset: Dataset, specs: Sequence[BaselineSpec], recording_results: RecordingResults | None
-    ) -> Evaluation:
-        """Run methods on the episodes of a dataset with recordings; without episodes, on cuts of its recordings."""
-        if dataset.episodes:
-            return self.evaluate_episodes(dataset, specs, recordings=recording_results)
-        others = [spec for spec in specs if spec.task != "detection" and spec.task in self.settings.tasks]
-        cuts = cut_recordings(dataset) if others else None
-        if cuts is not None:
-            return self.evaluate_episodes(cuts.dataset, others, recordings=recording_results, cuts=cuts)
-        if recording_results is None:
+    def _present_recordings(self, dataset: Dataset, results: RecordingResults | None) -> Evaluation:
+        """Return an evaluation of detectors on recordings only."""
+        if results is None:
             raise DataError(
                 f"{dataset.root} has only recordings, and no episode can be cut from them: this requires several "
                 "services and an incident with a known root cause and enough telemetry around it; use --tasks detection"
             )
         evaluation = Evaluation(
-            specs=recording_results.specs,
-            recordings=recording_results,
+            specs=results.specs,
+            recordings=results,
             dataset=Path(dataset.root),
-            digest=recording_results.digest,
-            settings={"isolation": recording_results.isolation},
+            digest=results.digest,
+            settings={"isolation": results.isolation},
             policies=self.settings.policies,
             seed=self.settings.seed,
         )
@@ -250,30 +252,23 @@ class EvaluationCall:
     ) -> Evaluation:
         """Run methods on episodes.
 
-        Parameters
-        ----------
-        recordings
-            Results of detectors on recordings of the same dataset.
-        cuts
-            The recordings from which the episodes were cut.
+        `recordings`: results of detectors on recordings of the same dataset.
+        `cuts`: the recordings from which the episodes were cut.
         """
-        settings, folder, files, train = self.settings, self.folder, self.files, self.train
+        settings, folder, files, engine = self.settings, self.folder, self.files, self.engine
         with ExitStack() as stack:
-            engine = self.engine
             read_source = stack.enter_context(open_source(dataset, self.options.get("version"), engine.workers))
             if folder is not None:
                 check_writable(folder)
             stack.enter_context(engine)
             _check_names(specs, files, self.recorded)
             read_training = None
-            if train is not None:
-                read_training = stack.enter_context(open_training_episodes(train, engine.workers))
+            if self.train is not None:
+                read_training = stack.enter_context(open_training_episodes(self.train, engine.workers))
             if any(file.sets_threshold_in_training for file in files) or not all(spec.own_threshold for spec in specs):
                 # All detectors in a table use the same threshold rule. Here it must be calibrated on training episodes.
                 settings = replace(settings, calibrate=True)
-            source = read_source()
-            if cuts is not None:
-                source = cuts.restore_identity(source)
+            source = read_source() if cuts is None else cuts.restore_identity(read_source())
             scope = define_scope(settings, source, None if read_training is None else read_training())
             if cuts is not None:
                 scope = replace(scope, chosen_folds=cuts.select_folds(settings.split))
@@ -318,15 +313,7 @@ def _describe_damage(answers: MethodAnswers, scope: EvaluationScope, folder: Pat
 def define_scope(
     settings: EvaluationSettings, source: DatasetSource, train: DatasetSource | None = None
 ) -> EvaluationScope:
-    """Choose the detectors that raise alarms, the folds, and the training data.
-
-    Raises
-    ------
-    UsageError
-        No training episode remains.
-    DataError
-        An episode is in both datasets.
-    """
+    """Choose the detectors that raise alarms, the folds, and the training data."""
     if not settings.alarm_detector:
         settings = settings.with_default_alarm(source)
     training = None if train is None else build_training_data(train, source)
@@ -343,13 +330,7 @@ def build_leaderboards(
     files: Iterable[PredictionFile] = (),
     recordings: RecordingResults | None = None,
 ) -> Evaluation:
-    """Build the tables from the answers of methods, prediction files and agents, and from results on recordings.
-
-    Raises
-    ------
-    DataError
-        Every episode is damaged.
-    """
+    """Build the tables from the answers of methods, prediction files and agents, and from results on recordings."""
     agent_results = agent_results or AgentResults()
     rows = [row for row in (*answers.rows, *predicted, *agent_results.rows) if row.episode not in answers.damage]
     if answers.damage and not rows:
@@ -413,8 +394,7 @@ def _check_names(
 
 
 def _describe_settings(scope: EvaluationScope) -> dict[str, object]:
-    """Return the settings for reports."""
-    from faultset.evaluators.reports.provenance import machine
+    from faultset.evaluators.results.provenance import machine
 
     source, settings, training = scope.source, scope.settings, scope.training
     return {
@@ -440,11 +420,6 @@ def results_folder(dataset: str) -> Path:
     """Return the default folder for results: `results/NAME` next to a local dataset.
 
     If only the name of a published dataset is given, the folder is in the current folder.
-
-    Raises
-    ------
-    UsageError
-        The dataset is a URL, or the results folder is a link.
     """
     if is_url(dataset):
         raise UsageError(f"results cannot be written next to {dataset}; give a local folder with --out")

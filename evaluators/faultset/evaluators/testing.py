@@ -23,7 +23,6 @@ from faultset.evaluators.scoring.metrics import Metric
 from faultset.evaluators.scoring.registry import check_declaration, find_scorer
 
 __all__ = ["check_scorer"]
-
 _START_NS = 1_760_000_000 * SECOND_NS
 _SERVICES = ("cart", "geo", "pay", "web")
 _MISSING = ("error", "timeout", "memory", "invalid", "no_alarm")

@@ -17,7 +17,7 @@ from faultset.agents.solvers.controls import random_agent, scripted
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import open_dataset
 from faultset.evaluators import evaluate
-from faultset.evaluators.agent_evaluation.evaluation import read_recorded_runs
+from faultset.evaluators.agent_answers import read_recorded_runs
 from faultset.evaluators.agent_tasks.recorded import detection, localization, root_cause, score_report
 from faultset.evaluators.results.truth import Truth, build_truth
 from tests.evaluators.recordings.recording_samples import recorded_dataset

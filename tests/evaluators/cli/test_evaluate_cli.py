@@ -20,8 +20,7 @@ from faultset.evaluators import EvaluationStart, evaluation_call
 from faultset.evaluators.cli.compare import compare
 from faultset.evaluators.cli.evaluate import evaluate, parse_memory, parse_seconds
 from faultset.evaluators.cli.listing import baselines
-from faultset.evaluators.execution.baseline_choice import STRONGEST, choose_baselines
-from faultset.evaluators.execution.plan import inputs_beyond_telemetry
+from faultset.evaluators.execution.plan import STRONGEST, choose_baselines, inputs_beyond_telemetry
 from faultset.evaluators.execution.settings import LARGEST_SEED
 from faultset.evaluators.leaderboards.track_records import MAIN_DATASET, read_track_records
 from faultset.evaluators.results.rows import read_rows
@@ -77,8 +76,7 @@ def test_a_damaged_file_is_named_before_anything_runs(example_dataset: Path, tmp
 
 
 @pytest.mark.parametrize(
-    "chosen",
-    [("ksigma", "max-z"), pytest.param(("ksigma", "max-z", "spot", "rca-tree"), marks=pytest.mark.slow)],
+    "chosen", [("ksigma", "max-z"), pytest.param(("ksigma", "max-z", "spot", "rca-tree"), marks=pytest.mark.slow)]
 )
 def test_data_that_is_damaged_meanwhile_is_left_out_and_the_rest_is_reported(
     chosen: tuple[str, ...], example_dataset: Path, tmp_path: Path

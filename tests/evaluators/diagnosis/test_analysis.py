@@ -16,14 +16,10 @@ from faultset.datasets.tools.recording import ViewClock
 from faultset.datasets.tools.toolset import EpisodeTools
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.diagnosis import analysis as analysis_module
-from faultset.evaluators.diagnosis import panel
 from faultset.evaluators.diagnosis.agent_tool import diagnosis_tool
-from faultset.evaluators.diagnosis.analysis import diagnose, rank_suspects
-from faultset.evaluators.diagnosis.calibration import read_calibration
-from faultset.evaluators.diagnosis.panel import PANEL
-from faultset.evaluators.diagnosis.records import IncidentAnalysis, PanelAnswer
-from faultset.evaluators.diagnosis.text import analysis_text
-from faultset.evaluators.diagnosis.times import read_moment
+from faultset.evaluators.diagnosis.analysis import PANEL, diagnose, rank_suspects
+from faultset.evaluators.diagnosis.records import IncidentAnalysis, PanelAnswer, read_calibration
+from faultset.evaluators.diagnosis.text import analysis_text, read_moment
 from faultset.evaluators.results.rows import Status
 
 SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
@@ -88,12 +84,12 @@ def test_methods_that_cannot_name_suspects_are_one_sentence(method, message):
 
 def test_other_methods_answer_the_same_from_a_process_of_their_own(monkeypatch):
     inside = diagnose(SAMPLE / "episodes" / FAULT, methods=FEW)
-    code = panel.method_code
+    code = analysis_module.method_code
 
     def foreign(spec) -> CodeIdentity:
         return replace(code(spec), distribution="other 1.0") if spec.name in FEW else code(spec)
 
-    monkeypatch.setattr(panel, "method_code", foreign)
+    monkeypatch.setattr(analysis_module, "method_code", foreign)
     outside = diagnose(SAMPLE / "episodes" / FAULT, methods=FEW)
     assert [answer.scores for answer in outside.answers] == [answer.scores for answer in inside.answers]
     assert all(answer.scores for answer in outside.answers[:1])
@@ -138,7 +134,7 @@ def test_the_text_fits_a_terminal(analysis):
 
 def test_the_calibration_is_that_of_the_panel():
     calibration = read_calibration()
-    assert (calibration.panel, calibration.control) == (PANEL, panel.CONTROL)
+    assert (calibration.panel, calibration.control) == (PANEL, analysis_module.CONTROL)
     for protocol, rates in (("oracle", calibration.oracle), ("detected", calibration.detected)):
         assert sum(rate.incidents for rate in rates) == sum(row.named for row in calibration.data[protocol])
         assert sum(rate.right for rate in rates) == sum(row.right for row in calibration.data[protocol])
@@ -157,7 +153,7 @@ def test_a_time_of_day_is_the_first_in_the_view():
 
 
 def test_the_tool_of_agents_sees_no_more_than_the_clock(monkeypatch):
-    monkeypatch.setattr(panel, "PANEL", FEW)
+    monkeypatch.setattr(analysis_module, "PANEL", FEW)
     monkeypatch.setattr(analysis_module, "DETECTORS", ())
     folder = SAMPLE / "episodes" / FAULT
     context = EpisodeView(folder).context

@@ -13,12 +13,7 @@ from faultset.evaluators.execution.runners.runner_process import next_number
 
 def detection_request(name: str, method: Any, process: MethodProcess, episode: str) -> AnswerRequest:
     """Ask a fitted detector, which reads metrics, about an episode, in a process of that description."""
-    spec = BaselineSpec(
-        name=name,
-        task="detection",
-        tables=("metrics",),
-        factory=type(method),
-    )
+    spec = BaselineSpec(name=name, task="detection", tables=("metrics",), factory=type(method))
     return AnswerRequest(
         number=next_number(),
         process=process,

@@ -14,8 +14,8 @@ from faultset.core.errors import UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators import EvaluationStart, evaluate
 from faultset.evaluators.comparison.pairing import compare
-from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.execution.method_runs import Checkpoint
 from faultset.evaluators.results.provenance import code_version
 from faultset.evaluators.results.rows import ResultRow, read_rows
 

@@ -16,8 +16,8 @@ from faultset.datasets.dataset import open_dataset
 from faultset.datasets.recordings.window_view import select_available_rows
 from faultset.evaluators import evaluate
 from faultset.evaluators.execution.batches import list_expected_answers
+from faultset.evaluators.execution.dataset_source import TruncatedCopies
 from faultset.evaluators.execution.settings import EvaluationSettings
-from faultset.evaluators.execution.truncated_episodes import TruncatedCopies
 from faultset.evaluators.leaderboards.formats import choose_columns, markdown
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.scores import Setting, build_curves, score_episodes
@@ -202,10 +202,7 @@ def test_the_time_after_a_detectors_alarm_is_counted_from_the_onset(make):
     rows += [make.row(truth, task="rca", answer=right)]
     assert time_to_be_right(rows) == 27.0
     (curve,) = build_curves(score_episodes(rows))
-    assert (curve.title, curve.since) == (
-        "Level and type right by seconds of evidence",
-        "the alarm of a detector",
-    )
+    assert (curve.title, curve.since) == ("Level and type right by seconds of evidence", "the alarm of a detector")
     assert [(p.at_s, p.right.value, p.right_otherwise) for p in curve.points] == [(5, 0, 1), (20, 1, 1), (39, 1, 1)]
     # the view ends 40 s after the onset: the last budget was not seen in full
     assert time_to_be_right([rows[0], rows[2], rows[-1]]) == 40.0

@@ -119,9 +119,7 @@ def test_whatever_a_fit_can_depend_on_is_in_its_key(
     assert "" not in others.values()
 
 
-def test_labels_of_other_episodes_are_no_matter_to_a_method_that_is_not_given_them(
-    batch: tuple[FitBatch, BaselineRun],
-):
+def test_labels_of_other_episodes_are_no_matter_to_a_method_that_is_not_given_them(batch: tuple[FitBatch, BaselineRun]):
     fit, run = batch
     unlabelled = replace(run, needs=())
     assert key_of(replace(fit, labels=(), faulty=()), unlabelled) == key_of(fit, unlabelled)

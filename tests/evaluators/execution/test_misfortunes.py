@@ -23,8 +23,8 @@ from faultset.baselines.api.registry import BaselineSpec, get_baseline
 from faultset.core.errors import PlatformError
 from faultset.core.landlock import landlock_version
 from faultset.datasets.dataset import open_dataset
-from faultset.evaluators.execution.checkpoint import Checkpoint
 from faultset.evaluators.execution.dataset_source import DatasetSource
+from faultset.evaluators.execution.method_runs import Checkpoint
 from faultset.evaluators.execution.plan import EvaluationPlan, make_plan
 from faultset.evaluators.execution.runners.messages import RunLimits
 from faultset.evaluators.execution.scheduling import local_client, remote_client, run_plan
@@ -99,12 +99,7 @@ def _classes_travel_by_value() -> Iterator[None]:
 
 
 def spec_of(cls: type) -> BaselineSpec:
-    return BaselineSpec(
-        name=cls.__name__.lower(),
-        task="detection",
-        tables=(),
-        factory=cls,
-    )
+    return BaselineSpec(name=cls.__name__.lower(), task="detection", tables=(), factory=cls)
 
 
 def plan_of(dataset: Path, specs: Any = NAMES, workers: int = 2, kept: Any = (), **settings: Any) -> EvaluationPlan:

@@ -16,9 +16,8 @@ from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.training.folds import Fold, cross_folds
 from faultset.evaluators import evaluate
 from faultset.evaluators.execution import plan
-from faultset.evaluators.execution.baseline_choice import build_variants
-from faultset.evaluators.execution.plan import inner_folds
-from faultset.evaluators.execution.settings import EvaluationSettings
+from faultset.evaluators.execution.plan import build_variants
+from faultset.evaluators.execution.settings import EvaluationSettings, inner_folds
 
 
 class Recalls:

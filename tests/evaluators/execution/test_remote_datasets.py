@@ -134,8 +134,7 @@ def near(example_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
 
 
 @pytest.mark.parametrize(
-    "location",
-    ["http", pytest.param("memory", marks=pytest.mark.slow), pytest.param("file", marks=pytest.mark.slow)],
+    "location", ["http", pytest.param("memory", marks=pytest.mark.slow), pytest.param("file", marks=pytest.mark.slow)]
 )
 def test_the_command_gives_the_rows_of_the_local_dataset(
     location: str, request: pytest.FixtureRequest, example_dataset: Path, tmp_path: Path, near: list

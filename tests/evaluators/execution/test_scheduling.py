@@ -22,7 +22,7 @@ from faultset.core.errors import DataError, PlatformError
 from faultset.core.landlock import landlock_version
 from faultset.evaluators.execution.batches import method_process
 from faultset.evaluators.execution.dataset_source import EpisodeLocation
-from faultset.evaluators.execution.runners.confinement import NOT_ISOLATED
+from faultset.evaluators.execution.runners.baseline_worker import NOT_ISOLATED
 from faultset.evaluators.execution.runners.messages import RunLimits
 from faultset.evaluators.execution.runners.runner_process import RunnerProcess
 from faultset.evaluators.execution.scheduling import (

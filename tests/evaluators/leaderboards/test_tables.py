@@ -9,14 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from faultset.evaluators.leaderboards.fault_loudness import GRAY_FAULTS, LOUD_FAULTS
-from faultset.evaluators.leaderboards.formats import choose_columns, leaderboard_frame, markdown, write_json
+from faultset.evaluators.leaderboards.formats import (
+    choose_columns,
+    leaderboard_frame,
+    markdown,
+    render_text,
+    write_json,
+)
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.rendering import policy_tables, render_table
-from faultset.evaluators.leaderboards.terminal import render_text
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow, read_rows, write_rows
-from faultset.evaluators.results.truth import FaultTruth
+from faultset.evaluators.results.truth import GRAY_FAULTS, LOUD_FAULTS, FaultTruth
 from faultset.evaluators.scoring.thresholds import choose_policies
 
 SECOND = 1_000_000_000

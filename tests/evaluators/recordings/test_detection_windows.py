@@ -9,9 +9,12 @@ import pytest
 from faultset.core.errors import DataError
 from faultset.datasets.format.recordings import Stretch
 from faultset.evaluators.recordings.cut_episodes import choose_lengths, cut_recordings
-from faultset.evaluators.recordings.detection_plan import DetectionPlan
-from faultset.evaluators.recordings.detection_windows import plan_detection_windows, plan_training_windows
-from faultset.evaluators.recordings.folds import fold_recordings
+from faultset.evaluators.recordings.detection_plan import (
+    DetectionPlan,
+    fold_recordings,
+    plan_detection_windows,
+    plan_training_windows,
+)
 from tests.datasets.recorded_samples import START_NS, at
 from tests.evaluators.recordings.recording_samples import recorded_dataset
 

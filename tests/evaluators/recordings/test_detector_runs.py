@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from faultset.evaluators.recordings.detector_runs import DetectorRun, RecordingFacts, ScoredIncident
-from faultset.evaluators.recordings.metrics import DetectorRuns, estimate_metrics
-from faultset.evaluators.recordings.tables import build_recording_tables
+from faultset.evaluators.recordings.tables import DetectorRuns, build_recording_tables, estimate_metrics
 from tests.evaluators.conftest import SECOND, START, make_healthy, make_row
 
 Times = list[tuple[int, int]]

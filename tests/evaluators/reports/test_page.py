@@ -12,11 +12,9 @@ import pytest
 from faultset.evaluators.leaderboards.formats import markdown
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.scores import KIND_ORDER, score_episodes
-from faultset.evaluators.reports import episode_difficulty
-from faultset.evaluators.reports.figures import delay_charts, scatter_plots
-from faultset.evaluators.reports.figures.forest_plots import forest, systems
-from faultset.evaluators.reports.figures.heat_maps import heat_maps
-from faultset.evaluators.reports.method_cards import top_methods
+from faultset.evaluators.reports import charts, episodes, scatter_plots
+from faultset.evaluators.reports.charts import forest, systems, top_methods
+from faultset.evaluators.reports.episodes import heat_maps
 from faultset.evaluators.reports.page import render
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.scoring.registry import score_correctness
@@ -73,19 +71,19 @@ def test_a_forest_plot_places_values_intervals_and_guessing(make):
     table = build_leaderboard(many_rows(make)).table("localization", "detected", app="shop")
     assert table is not None
     drawn = forest(table, "ac1")
-    bar = next(bar for bar in drawn.shown if bar.name == "one")
+    bar = next(bar for bar in drawn["shown"] if bar["name"] == "one")
     estimate = table.entries[0].metrics["ac1"]
-    assert (bar.at, bar.low, bar.high) == (100.0, round(100 * estimate.low, 2), 100.0)
-    assert drawn.floor == pytest.approx(20.0)
+    assert (bar["at"], bar["low"], bar["high"]) == (100.0, round(100 * estimate.low, 2), 100.0)
+    assert drawn["floor"] == pytest.approx(20.0)
 
 
 def test_systems_stand_side_by_side_with_all_of_them_last(make):
     board = build_leaderboard(many_rows(make, 4, ("x", "y", "z")))
     tables = [t for t in board.tables if t.task == "localization"]
     matrix = systems(tables)
-    assert [app for app, _ in matrix.columns] == ["x", "y", "z", "all apps"]
-    name, _, cells = matrix.shown[0]
-    assert (name, [cell.text for cell in cells]) == ("one", ["1.00"] * 5)
+    assert [app for app, _ in matrix["columns"]] == ["x", "y", "z", "all apps"]
+    name, _, cells = matrix["shown"][0]
+    assert (name, [cell["text"] for cell in cells]) == ("one", ["1.00"] * 5)
     page = page_of(many_rows(make, 4, ("x", "y", "z")))
     assert page.index("System by system") < page.index('id="localization-4"')
 
@@ -98,11 +96,11 @@ def test_the_trade_off_counts_false_alarms_per_hour(make):
     assert table is not None
     plane = scatter_plots.plot_tradeoff(scores, table)
     assert plane is not None
-    places = {dot.names[0]: (dot.x, dot.y) for dot in plane.dots}
+    places = {dot["label"]: (dot["x"], dot["y"]) for dot in plane["dots"]}
     # one alarm in two episodes that were watched for a minute each is the highest rate, and it hears all faults
     assert places == {"hearing": (95.0, 95.0), "deaf": (5.0, 5.0)}
-    assert "30.0 false alarms per hour" in plane.dots[0].tip
-    heights = [float(point.split(",")[1]) for point in plane.chance.split()]
+    assert "30.0 false alarms per hour" in plane["dots"][0]["tip"]
+    heights = [float(point.split(",")[1]) for point in plane["chance"].split()]
     assert heights == sorted(heights, reverse=True)
     # 30 alarms an hour at random find a fault of 40 s with probability 1 - exp(-1/3)
     assert heights[-1] == pytest.approx(100 - (5 + 90 * (1 - math.exp(-1 / 3))), abs=0.1)
@@ -117,7 +115,7 @@ def test_names_in_a_plane_cover_neither_points_nor_each_other():
 
 
 def test_names_beside_curves_are_moved_apart_and_stay_inside():
-    placed = delay_charts._spread_labels([100.0, 100.0, 0.0, 0.0, 50.0])
+    placed = charts._spread_labels([100.0, 100.0, 0.0, 0.0, 50.0])
     gaps = [b - a for a, b in itertools.pairwise(sorted(placed))]
     assert min(gaps) > 5.3
     assert (min(placed), max(placed)) == (0.0, 100.0)
@@ -127,10 +125,10 @@ def test_curves_end_where_few_episodes_are_left(make):
     truths = [make.truth(f"e{i}") for i in range(5)]
     rows = [make.row(t, protocol="delayed", delay_s=d, ranking=ranking("b")) for t in truths for d in (0.0, 10.0)]
     rows += [make.row(truths[0], protocol="delayed", delay_s=20.0, ranking=ranking("a"))]
-    (chart,) = delay_charts.curve_charts(build_leaderboard(rows).curves)
-    assert [(text, n) for _, text, n in chart.delays] == [("0", 5), ("10", 5)]
-    assert chart.columns == ("0", "10", "20")
-    assert [text for _, text, _ in chart.rows[0][2]] == ["1.00", "1.00", "0.00"]
+    (chart,) = charts.curve_charts(build_leaderboard(rows).curves)
+    assert [(text, n) for _, text, n in chart["delays"]] == [("0", 5), ("10", 5)]
+    assert chart["columns"] == ["0", "10", "20"]
+    assert [text for _, text, _ in chart["rows"][0][2]] == ["1.00", "1.00", "0.00"]
 
 
 def test_episodes_that_nobody_solves_come_first(make):
@@ -138,12 +136,12 @@ def test_episodes_that_nobody_solves_come_first(make):
     rows = [make.row(easy, ranking=ranking("b")), make.row(hard, ranking=ranking("a"))]
     rows += [make.row(hard, "last-change", kind="control", ranking=ranking("b"))]
     board, scores = build_leaderboard(rows), score_episodes(rows)
-    first, second = episode_difficulty.episode_difficulties(board, scores)
-    assert (first.episode, first.unsolved, second.unsolved) == ("hard", True, False)
-    given_alarm = first.tasks[1]
+    first, second = episodes.episode_difficulties(board, scores)
+    assert (first["episode"], first["unsolved"], second["unsolved"]) == ("hard", True, False)
+    given_alarm = first["tasks"][1]
     assert given_alarm is not None
-    assert (given_alarm.right, given_alarm.run, given_alarm.controls) == (0, 1, 1)
-    assert episode_difficulty.count_unsolved((first, second), scores) == (1, 2)
+    assert (given_alarm["right"], given_alarm["run"], given_alarm["controls"]) == (0, 1, 1)
+    assert [episode["headline"] for episode in (first, second)] == [True, True]
     assert '<b class="no">none</b>' in page_of(rows)
 
 
@@ -181,12 +179,12 @@ def test_methods_that_see_the_source_of_the_labels_are_in_no_common_ranking(make
         for delay in (0.0, 10.0)
     ]
     board, scores = build_leaderboard(rows), score_episodes(rows)
-    maps = {name for heat in heat_maps(scores) for name, _, _ in (*heat.shown, *heat.folded)}
-    solvers = episode_difficulty.episode_difficulties(board, scores)[0].tasks[1]
+    maps = {name for heat in heat_maps(scores) for name, _, _ in (*heat["shown"], *heat["folded"])}
+    solvers = episodes.episode_difficulties(board, scores)[0]["tasks"][1]
     assert {"one", "two", "hearing"} <= maps
     assert "seeing" not in maps
     assert solvers is not None
-    assert solvers.names == ("one", "two")
+    assert solvers["first_names"] == "one, two"
     assert {miss.baseline for miss in board.misses} == {"one", "two", "max-z"}
     assert all("seeing" not in stratum.ac1 for stratum in board.strata)
     page = page_of(rows)

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from faultset.evaluators.comparison.pairing import compare
 from faultset.evaluators.evaluation import Evaluation
-from faultset.evaluators.leaderboards import scores, terminal
+from faultset.evaluators.leaderboards import formats, scores
 from faultset.evaluators.leaderboards.formats import leaderboard_frame, markdown, to_json
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.reports.page import render
@@ -56,7 +56,7 @@ def test_an_own_metric_is_in_json_markdown_terminal_and_report(make, installed):
     assert json.loads(json.dumps(to_json(board)))["tables"][0]["entries"][0]["metrics"]["first_letter"]["n"] == 3
     assert "| first letter |" in markdown(board)
     console = Console(width=240, file=io.StringIO(), record=True)
-    terminal.show(board, console)
+    formats.show_leaderboard(board, console)
     assert "first letter" in console.export_text()
     page = render(board, rows, [], None)
     assert "<h3>first letter" in page

@@ -23,17 +23,12 @@ from faultset.datasets.remote.file_systems import is_url, local_path
 from faultset.datasets.tools.recording import ViewClock
 from faultset.datasets.tools.toolset import EpisodeTools
 from faultset.datasets.training.folds import Fold, folds_of_split
-from faultset.evaluators.agent_evaluation.rows import (
-    AgentQuestion,
-    RowContext,
-    build_rows,
-    find_alarms,
-    list_questions,
-)
+from faultset.evaluators.agent_answers import AgentQuestion, RowContext, build_rows, find_alarms, list_questions
 from faultset.evaluators.evaluation_call import evaluate
 from faultset.evaluators.execution.dataset_source import DatasetSource
 from faultset.evaluators.execution.settings import default_detector
-from faultset.evaluators.recordings.cut_episodes import CutEpisodes, cut_recordings, list_online_alarms
+from faultset.evaluators.recordings.cut_episodes import CutEpisodes, cut_recordings
+from faultset.evaluators.recordings.online_detection import list_online_alarms
 from faultset.evaluators.results.rows import PROTOCOLS, ResultRow
 from faultset.evaluators.results.truth import Truth, build_truth
 from faultset.evaluators.scoring.localization import LOCALIZATION_METRICS

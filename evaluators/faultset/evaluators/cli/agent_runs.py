@@ -13,8 +13,8 @@ from faultset.core.printable import count_text
 
 if TYPE_CHECKING:
     from faultset.agents import ScoredRun
-    from faultset.evaluators.agent_evaluation.recorded_runs import AgentRow
-    from faultset.evaluators.statistics.intervals import Estimate
+    from faultset.evaluators.agent_runs import AgentRow
+    from faultset.evaluators.scoring.intervals import Estimate
 
 _COLUMNS = {
     "agent": "agent",
@@ -48,15 +48,16 @@ def score_agents(folder: Path, as_json: bool) -> None:
       faultset agents score runs/
     """
     from faultset.agents import score_runs
-    from faultset.evaluators.agent_evaluation.recorded_runs import find_result_differences, summarise_agents
+    from faultset.evaluators.agent_runs import find_result_differences, summarise_agents
+    from faultset.evaluators.leaderboards.formats import to_json
 
     scored = score_runs(folder)
     rows, differences = summarise_agents(scored), find_result_differences(scored)
     if as_json:
         show_json(
             {
-                "rows": [_row_to_json(row) for row in rows],
-                "differences": [vars(difference) for difference in differences],
+                "rows": to_json(rows),
+                "differences": to_json(differences),
                 "runs": [_run_to_json(result) for result in scored],
             }
         )
@@ -68,7 +69,8 @@ def score_agents(folder: Path, as_json: bool) -> None:
         show_records([_format_row(row) for row in source_rows], columns=_COLUMNS, title=title)
         for difference in differences:
             if difference.source == source:
-                names = f"{', '.join(difference.runs[:3])}{_count_more(difference.runs)}"
+                more = f" and {len(difference.runs) - 3} more" if len(difference.runs) > 3 else ""
+                names = f"{', '.join(difference.runs[:3])}{more}"
                 runs = count_text(len(difference.runs), "run")
                 click.echo(f"Differs from the recorded result in {runs}: {difference.reason} ({names})")
     failed_runs = [result.run for result in scored if result.run.status == "harness_error"]
@@ -76,10 +78,6 @@ def score_agents(folder: Path, as_json: bool) -> None:
         click.echo("Harness errors:")
         for run in failed_runs:
             click.echo(f"  {run.run}: {run.status_reason}")
-
-
-def _count_more(runs: tuple[str, ...]) -> str:
-    return f" and {len(runs) - 3} more" if len(runs) > 3 else ""
 
 
 def _format_row(row: AgentRow) -> dict[str, Any]:
@@ -112,22 +110,6 @@ def _format_interval(estimate: Estimate) -> str:
         return "-"
     bounds = f" [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]" if estimate.interval_known else ""
     return f"{_format_counts(estimate)} = {100 * estimate.value:.2f} %{bounds}"
-
-
-def _row_to_json(row: AgentRow) -> dict[str, Any]:
-    from faultset.evaluators.statistics.intervals import Estimate
-
-    record: dict[str, Any] = {}
-    for name, value in vars(row).items():
-        record[name] = _estimate_to_json(value) if isinstance(value, Estimate) else value
-    return record
-
-
-def _estimate_to_json(estimate: Estimate) -> dict[str, Any]:
-    """Return an estimate for JSON, with null for unknown values."""
-    numbers = {name: getattr(estimate, name) for name in ("value", "low", "high", "k")}
-    record = {name: None if value is None or value != value else value for name, value in numbers.items()}
-    return record | {"n": estimate.n, "method": estimate.method, "reason": estimate.reason}
 
 
 def _run_to_json(result: ScoredRun) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def _describe_start(
     from faultset.agents.interface.session import describe_situation
     from faultset.core.errors import UsageError
     from faultset.datasets.tools.recording import ViewClock
-    from faultset.evaluators.diagnosis.times import check_moment, read_moment
+    from faultset.evaluators.diagnosis.text import check_moment, read_moment
 
     context = view.context
     clock = ViewClock(context, None if now_s is None else context.view_start_ns + round(now_s * 1e9))
@@ -154,7 +154,7 @@ def _confine(episode: Path, out: Path | None) -> None:
     """Restrict this process to reading the view and writing next to `out`."""
     import tempfile
 
-    from faultset.evaluators.execution.runners.confinement import confine_method
+    from faultset.evaluators.execution.runners.baseline_worker import confine_method
     from faultset.evaluators.execution.runners.messages import MethodProcess
 
     folder = str(episode.resolve())

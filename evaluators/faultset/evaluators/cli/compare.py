@@ -127,18 +127,18 @@ def compare(
       faultset compare results-before/ results/data/ --fail-on "ac@1 drops by 0.05"
       faultset compare results-before/ results/data/ --json
     """
-    from faultset.evaluators.comparison import conditions, files
+    from faultset.evaluators.comparison import conditions, formats
     from faultset.evaluators.comparison.pairing import compare as compare_results
     from faultset.evaluators.leaderboards.formats import to_json
 
     parsed = [conditions.Condition.parse(text) for text in fail_on]
     comparison = compare_results(old, new, seed=seed)
     violations = conditions.find_violations(comparison, parsed, significance=significance)
-    folder = files.write(comparison, Path(comparison.new.folder) if out is None else out)
+    folder = formats.write(comparison, Path(comparison.new.folder) if out is None else out)
     if as_json:
         show_json(to_json(comparison))
     else:
-        from faultset.evaluators.comparison.terminal import show
+        from faultset.evaluators.comparison.formats import show_comparison as show
 
         show(comparison, text_console())
         click.echo(f"\nComparison: {folder / 'comparison.html'}, comparison.md, comparison.json")

@@ -68,8 +68,7 @@ def diagnose(methods: tuple[str, ...], html: Path | None, as_json: bool, **optio
 
 def _write_page(episode: Episode, html: Path, analysis: IncidentAnalysis) -> int:
     from faultset.datasets.explorer.page import write_incident_page
-    from faultset.evaluators.diagnosis.lanes import answer_lanes
-    from faultset.evaluators.diagnosis.text import agreement_text
+    from faultset.evaluators.diagnosis.text import agreement_text, answer_lanes
 
     incident: dict[str, Any] = {
         "moment_ns": analysis.moment_ns,

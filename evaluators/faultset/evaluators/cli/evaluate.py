@@ -99,12 +99,7 @@ EVIDENCE = "10,30,60"
     metavar="[NAME=]FILE",
     help="Parquet or CSV file with answers of your own methods. Repeatable.",
 )
-@click.option(
-    "--agents",
-    multiple=True,
-    metavar="LOGS",
-    help="Inspect logs of agents on these episodes. Repeatable.",
-)
+@click.option("--agents", multiple=True, metavar="LOGS", help="Inspect logs of agents on these episodes. Repeatable.")
 @click.option(
     "--train",
     metavar="OTHER",
@@ -113,11 +108,7 @@ EVIDENCE = "10,30,60"
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the results.", show_default="results/NAME")
 @click.option(
-    "--workers",
-    type=click.IntRange(1, 1024),
-    metavar="N",
-    help="Methods to run at a time.",
-    show_default="cores",
+    "--workers", type=click.IntRange(1, 1024), metavar="N", help="Methods to run at a time.", show_default="cores"
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Use this dask scheduler, for example tcp://host:8786.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of stochastic methods.")
@@ -190,7 +181,7 @@ class _Progress:
         # Recordings and episodes are run separately.
         self._stack.close()
         self._done, self._advance, self._label = 0, None, "fits and answers"
-        from faultset.evaluators.execution.baseline_choice import count_left_out
+        from faultset.evaluators.execution.plan import count_left_out
 
         click.echo(wrap(_describe_plan(start)), err=True)
         if start.dashboard:
@@ -238,10 +229,10 @@ def _show(evaluation: Evaluation, folder: Path, dataset: str, as_json: bool) -> 
 
         show_json(to_json(board))
         return
-    from faultset.evaluators.leaderboards import terminal
-    from faultset.evaluators.reports.figures.recording_timelines import EXPLORER_FILE
+    from faultset.evaluators.leaderboards.formats import show_leaderboard
+    from faultset.evaluators.reports.episodes import EXPLORER_FILE
 
-    terminal.show(board, text_console())
+    show_leaderboard(board, text_console())
     click.echo(
         f"\nReport:  {folder / 'report.html'}\nResults: {folder / 'results.parquet'}, leaderboard.md, leaderboard.json"
         + (", alarms.parquet" if evaluation.recordings is not None else "")

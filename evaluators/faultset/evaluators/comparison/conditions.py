@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from faultset.core.errors import UsageError, unknown_name
-from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
+from faultset.evaluators.comparison.pairing import Comparison, PairedEntry, PairedTable
 
 GRAMMAR = "METRIC drops|rises [by X] [for METHOD]"
 _CONDITION = re.compile(r"(\S+)\s+(drops|rises)(?:\s+by\s+(\S+))?(?:\s+for\s+(\S+))?", re.IGNORECASE)
@@ -29,13 +29,7 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """Parse a condition such as `ac@1 drops by 0.05 for baro`.
-
-        Raises
-        ------
-        UsageError
-            The text does not follow `GRAMMAR`.
-        """
+        """Parse a condition such as `ac@1 drops by 0.05 for baro`."""
         match = _CONDITION.fullmatch(text.strip())
         if match is None:
             raise UsageError(
@@ -68,16 +62,8 @@ def find_violations(
 ) -> list[str]:
     """Return a sentence for every method and table that meets a condition.
 
-    Parameters
-    ----------
-    significance
-        Consider only differences with a smaller p, Holm-corrected over the methods of a table. Only the first metric
-        of a table is tested.
-
-    Raises
-    ------
-    UsageError
-        A metric or method is not compared, or the metric is not tested for significance.
+    `significance`: consider only differences with a smaller p, Holm-corrected over the methods of a table. Only the
+    first metric of a table is tested.
     """
     return [text for condition in conditions for text in _find_violations(comparison, condition, significance)]
 

@@ -1,4 +1,4 @@
-"""A comparison as JSON and as Markdown."""
+"""A comparison as JSON, Markdown and HTML, and on the terminal."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from faultset.core.files import replace_text
-from faultset.core.printable import count_text, with_texts
-from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
-from faultset.evaluators.leaderboards import number_formats
+from faultset.core.printable import count_text, printable, with_texts
+from faultset.evaluators.comparison.pairing import Comparison, PairedEntry, PairedTable
 from faultset.evaluators.leaderboards.formats import markdown_text, to_json
-from faultset.evaluators.leaderboards.text_tables import TextCell, TextColumn, TextTable
+from faultset.evaluators.leaderboards.texts import NONE, TextCell, TextColumn, TextTable, format_p, format_seconds
+from faultset.evaluators.reports.page import fill_template
+from faultset.evaluators.results.rows import writing
+from faultset.evaluators.scoring.intervals import Estimate
 from faultset.evaluators.scoring.metrics import Metric
-from faultset.evaluators.statistics.intervals import Estimate
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 COMPARISON_VERSION = 1
 FILES = ("comparison.json", "comparison.md", "comparison.html")
 _MAX_EPISODES = 4
 
 
-def write_json(comparison: Comparison, path: Path) -> None:
-    """Write all numbers; unknown values are null with a reason."""
-    content = {"comparison_version": COMPARISON_VERSION, **to_json(comparison)}
-    replace_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n", durable=False)
-
-
 def markdown(comparison: Comparison) -> str:
-    """Return a comparison as Markdown."""
     comparison = with_texts(comparison, markdown_text)
     old, new = comparison.old, comparison.new
     lines = ["# Comparison of two evaluations", ""]
@@ -99,7 +98,7 @@ def summary(table: PairedTable) -> str:
 def difference(estimate: Estimate) -> TextCell:
     """Format a signed difference with its interval."""
     if not estimate.known:
-        return TextCell(text=number_formats.NONE, tip=estimate.reason)
+        return TextCell(text=NONE, tip=estimate.reason)
     text = f"{estimate.value:+.2f}" if abs(estimate.value) > 1e-9 else "0"
     interval = f"[{estimate.low:+.2f}, {estimate.high:+.2f}]" if estimate.interval_known else ""
     return TextCell(text=text, detail=interval, tip=estimate.method or estimate.reason)
@@ -143,10 +142,10 @@ def _render_entry(entry: PairedEntry, measures: Sequence[Metric], comparison: Co
         difference(entry.differences[first]),
         TextCell(text=str(len(entry.better) or "")),
         TextCell(text=str(len(entry.worse) or "")),
-        TextCell(text=f"{number_formats.seconds(entry.old_seconds)} → {number_formats.seconds(entry.new_seconds)}"),
+        TextCell(text=f"{format_seconds(entry.old_seconds)} → {format_seconds(entry.new_seconds)}"),
         TextCell(text=_format_significance(entry)),
         *(difference(entry.differences[name]) for name in others),
-        TextCell(text=number_formats.p_value(mcnemar.p), tip=mcnemar.reason),
+        TextCell(text=format_p(mcnemar.p), tip=mcnemar.reason),
         TextCell(text=f"{entry.episodes} in {count_text(entry.clusters, 'cluster')}"),
         TextCell(text=f"{entry.same_answers}/{entry.episodes}"),
         TextCell(
@@ -159,8 +158,8 @@ def _render_entry(entry: PairedEntry, measures: Sequence[Metric], comparison: Co
 def _format_significance(entry: PairedEntry) -> str:
     """Format the corrected p of the clustered test, or the reason why it is missing."""
     if not entry.changed:
-        return number_formats.NONE
-    return entry.paired.test.reason if math.isnan(entry.adjusted_p) else number_formats.p_value(entry.adjusted_p)
+        return NONE
+    return entry.paired.test.reason if math.isnan(entry.adjusted_p) else format_p(entry.adjusted_p)
 
 
 def _render_section(table: PairedTable, comparison: Comparison) -> list[str]:
@@ -181,3 +180,70 @@ def name_changed_episodes(entry: PairedEntry, comparison: Comparison, limit: int
 def _shorten(names: Sequence[str], limit: int) -> str:
     rest = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def page(comparison: Comparison) -> str:
+    """Return the comparison as HTML; methods that changed come first."""
+    sections = []
+    for table in comparison.tables:
+        changed = [entry for entry in table.entries if entry.changed]
+        others = [entry for entry in table.entries if not entry.changed]
+        texts = (render_table(table, entries, comparison) for entries in (changed, others))
+        sections.append((table, changed, *texts))
+    return fill_template(
+        "comparison.html.j2",
+        c=comparison,
+        remarks=remarks(comparison),
+        difference=difference,
+        summary=summary,
+        locate_bar=locate_bar,
+        sections=sections,
+    )
+
+
+def locate_bar(entry: PairedEntry, name: str) -> dict[str, float | None] | None:
+    """Return a difference and its interval in percent of an axis from -1 to 1; None if it is unknown."""
+    estimate = entry.differences[name]
+    if not estimate.known:
+        return None
+    at, low, high = (
+        None if math.isnan(value) else round(50 + 50 * max(-1.0, min(1.0, value)), 2)
+        for value in (estimate.value, estimate.low, estimate.high)
+    )
+    return {"at": at or 0.0, "low": low, "high": high}
+
+
+def write(comparison: Comparison, folder: Path) -> Path:
+    """Write comparison.json, comparison.md and comparison.html into a folder, and return it."""
+    content = {"comparison_version": COMPARISON_VERSION, **to_json(comparison)}
+    texts = (json.dumps(content, indent=1, allow_nan=False) + "\n", markdown(comparison), page(comparison))
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in zip(FILES, texts, strict=True):
+            replace_text(folder / name, text, durable=False)
+    return folder
+
+
+ROWS_SHOWN = 15
+
+
+def show_comparison(comparison: Comparison, console: Console) -> None:
+    """Print the differences of the runs, then the methods whose scores changed."""
+    comparison = with_texts(comparison, printable)
+    console.print()
+    for line in remarks(comparison):
+        console.print(line, style="dim", markup=False)
+    if not comparison.changes:
+        console.print("same data, code, libraries, seeds and settings", style="dim", markup=False)
+    for change in comparison.changes:
+        style = "yellow" if change.category == "data" else None
+        console.print(f"{change.what}: {change.old} → {change.new}", style=style, markup=False)
+    for table in comparison.tables:
+        console.print()
+        console.print(f"[bold]{table.title}[/]\n[dim]{summary(table)}[/]")
+        changed = [entry for entry in table.entries if entry.changed]
+        if changed:
+            text = render_table(table, changed[:ROWS_SHOWN], comparison).select(TERMINAL_COLUMNS)
+            console.print(text.rich())
+        if len(changed) > ROWS_SHOWN:
+            console.print(f"and {len(changed) - ROWS_SHOWN} more in the files", style="dim", markup=False)

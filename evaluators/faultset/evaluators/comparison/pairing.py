@@ -5,29 +5,108 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from faultset.core.errors import UsageError
-from faultset.evaluators.comparison.records import Comparison, PairedEntry, PairedTable
-from faultset.evaluators.comparison.runs import Run, find_changes, load_run
-from faultset.evaluators.leaderboards.records import ALL_APPS, is_headline
+from faultset.evaluators.comparison.runs import Change, Run, RunFacts, find_changes, load_run
+from faultset.evaluators.leaderboards.records import ALL_APPS, GIVEN_ALARMS, is_headline
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, is_scored, score_episodes
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scoring.intervals import MINIMUM_FOR_TESTS, Estimate
 from faultset.evaluators.scoring.metrics import Metric
+from faultset.evaluators.scoring.paired_tests import PairedDifference, holm, paired_difference
 from faultset.evaluators.scoring.registry import TASK_METRICS
-from faultset.evaluators.statistics.comparison import holm, paired_difference
-from faultset.evaluators.statistics.intervals import MINIMUM_FOR_TESTS
 
 if TYPE_CHECKING:
     from faultset.evaluators.evaluation import Evaluation
 
+
+@dataclass(frozen=True, kw_only=True)
+class PairedEntry:
+    """A method in both runs, on the episodes that it answered in both."""
+
+    baseline: str
+    kind: str
+    episodes: int
+    clusters: int
+    old: Mapping[str, float]
+    """Metric -> mean in the old run."""
+    new: Mapping[str, float]
+    differences: Mapping[str, Estimate]
+    """Metric -> new minus old, with the interval over clusters."""
+    paired: PairedDifference
+    """Tests of the first metric."""
+    adjusted_p: float
+    """Holm-corrected over the methods of the table."""
+    better: tuple[str, ...]
+    """Episodes in which the first metric rose."""
+    worse: tuple[str, ...]
+    same_answers: int
+    """Number of episodes in which every seed gave the same answer in both runs."""
+    old_seconds: float
+    """Median processor time of an answer."""
+    new_seconds: float
+
+    @property
+    def changed(self) -> bool:
+        """Whether the score of any episode changed."""
+        return bool(self.better or self.worse)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedTable:
+    """Methods with the same input in both runs, largest change first."""
+
+    task: str
+    protocol: str
+    app: str
+    measures: tuple[Metric, ...]
+    entries: tuple[PairedEntry, ...]
+
+    @property
+    def title(self) -> str:
+        """Task, input and application."""
+        name = "root cause" if self.task == "rca" else self.task
+        alarms = {**GIVEN_ALARMS, "own": "the method's own detector"}
+        parts = [name] if self.task == "detection" else [name, f"given: {alarms[self.protocol]}"]
+        return " · ".join([*parts, self.app])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """All differences between two runs."""
+
+    old: RunFacts
+    """Facts about the earlier run."""
+    new: RunFacts
+    """Facts about the later run."""
+    changes: tuple[Change, ...]
+    """Other differences, such as code and settings."""
+    tables: tuple[PairedTable, ...]
+    """A table for each task, protocol and application."""
+    episodes: int
+    """Number of compared episodes."""
+    only_old_methods: tuple[str, ...]
+    """Methods of the earlier run only."""
+    only_new_methods: tuple[str, ...]
+    """Methods of the later run only."""
+    only_old_episodes: tuple[str, ...]
+    """Episodes of the earlier run only."""
+    only_new_episodes: tuple[str, ...]
+    """Episodes of the later run only."""
+    other_truth: tuple[str, ...]
+    """Common episodes whose labels differ; they are not compared."""
+    labels: Mapping[str, str]
+    """Episode -> fault and targets."""
+
+
 Values = Mapping[str, Mapping[str, float]]
 """Metric -> episode -> value."""
-
 _COMPARED_FIELDS = ("fault", "targets", "causes", "candidates", "diagnoses", "verdict", "onset_ns")
 
 
@@ -76,7 +155,7 @@ def compare(old: Run | Evaluation | str | Path, new: Run | Evaluation | str | Pa
         only_old_episodes=tuple(sorted(old_truths.keys() - truths.keys())),
         only_new_episodes=tuple(sorted(truths.keys() - old_truths.keys())),
         other_truth=tuple(sorted(differing)),
-        labels={e: _describe_label(truth) for e, truth in sorted({**old_truths, **truths}.items())},
+        labels={e: truth.title for e, truth in sorted({**old_truths, **truths}.items())},
     )
 
 
@@ -91,12 +170,6 @@ def _get_setting(row: ResultRow) -> tuple[str, str, str]:
 
 def _get_compared_fields(truth: Truth) -> tuple[Any, ...]:
     return tuple(getattr(truth, name) for name in _COMPARED_FIELDS)
-
-
-def _describe_label(truth: Truth) -> str:
-    if not truth.faulty:
-        return f"no fault ({truth.no_fault_kind or 'plain'})"
-    return f"{truth.fault} on {', '.join(truth.targets)}" if truth.targets else str(truth.fault)
 
 
 def _build_tables(old: Run, new: Run, episodes: Iterable[str], seed: int) -> Iterable[PairedTable]:

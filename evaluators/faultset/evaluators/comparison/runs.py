@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from faultset.core.errors import DataError, UsageError
-from faultset.evaluators.comparison.records import Change, RunFacts
 from faultset.evaluators.leaderboards.formats import to_json
 from faultset.evaluators.results.rows import NO_FAILURES, ResultRow, read_rows
 from faultset.evaluators.results.truth import Truth
 
 if TYPE_CHECKING:
     from faultset.evaluators.evaluation import Evaluation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A difference in data, code or settings between two runs."""
+
+    what: str
+    old: str
+    new: str
+    category: str
+    """`data`, `code` (of methods or scoring), or `setting` (of the user)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """Facts about a run."""
+
+    folder: str
+    dataset: str
+    version: str
+    digest: str
+    split: str
+    code: str
+    seeds: tuple[int, ...]
+    episodes: int
+    methods: int
+    answers: int
+    failures: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +61,6 @@ class Run:
 
     @property
     def facts(self) -> RunFacts:
-        """Facts about the run."""
         first = self.rows[0]
         return RunFacts(
             folder=str(self.folder),
@@ -54,10 +80,7 @@ class Run:
 def load_run(source: Run | Evaluation | str | Path, name: str) -> Run:
     """Return the run of an evaluation, or read it from a folder.
 
-    Parameters
-    ----------
-    name
-        Folder to show in reports if `source` is an evaluation.
+    `name`: folder to show in reports if `source` is an evaluation.
     """
     if isinstance(source, Run):
         return source
@@ -71,15 +94,7 @@ def _select_compared(rows: Iterable[ResultRow]) -> tuple[ResultRow, ...]:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a folder that `evaluate` wrote, except answers to training episodes, delayed alarms and truncated views.
-
-    Raises
-    ------
-    UsageError
-        The folder does not exist or has no results.
-    DataError
-        The results cannot be read.
-    """
+    """Read a folder that `evaluate` wrote, except answers to training episodes, delayed alarms and truncated views."""
     path = folder if folder.suffix == ".parquet" else folder / "results.parquet"
     if not path.exists() and folder.is_dir():
         # by default `evaluate` writes into results/DATASET
@@ -106,58 +121,46 @@ def read_run(folder: Path) -> Run:
 
 
 _FACTS = (
-    ("dataset", "data"),
-    ("version", "data"),
-    ("digest", "data"),
-    ("split", "setting"),
-    ("code", "code"),
-    ("seeds", "setting"),
+    ("dataset", "dataset", "data"),
+    ("version", "dataset version", "data"),
+    ("digest", "sha256 of the version", "data"),
+    ("split", "split", "setting"),
+    ("code", "code version", "code"),
+    ("seeds", "seeds", "setting"),
 )
+"""Compared facts with their titles and categories."""
 _WITHOUT_EFFECT = ("reused_fits",)
 """Settings that do not affect answers."""
-_TITLES = {"version": "dataset version", "digest": "sha256 of the version", "code": "code version"}
 
 
 def find_changes(old: Run, new: Run) -> tuple[Change, ...]:
     """Return the differences in data, then in code, then in settings."""
+    common = {row.baseline for row in old.rows} & {row.baseline for row in new.rows}
     changes = [
-        *_compare_facts(old, new),
-        *_compare_libraries(old, new),
-        *_compare_settings(old, new),
-        *_compare_methods(old, new),
-        *_compare_codes(old, new),
+        Change(what=what, old=_format_value(before.get(key)), new=_format_value(after.get(key)), category=category)
+        for before, after in zip(_group_conditions(old, common), _group_conditions(new, common), strict=True)
+        for key in sorted({*before, *after})
+        if before.get(key) != after.get(key)
+        for what, category in [key]
     ]
     return tuple(sorted(changes, key=lambda change: ("data", "code", "setting").index(change.category)))
 
 
-def _compare_facts(old: Run, new: Run) -> Iterator[Change]:
-    for name, category in _FACTS:
-        before, after = getattr(old.facts, name), getattr(new.facts, name)
-        if before != after:
-            yield Change(
-                what=_TITLES.get(name, name), old=_format_value(before), new=_format_value(after), category=category
-            )
-
-
-def _compare_libraries(old: Run, new: Run) -> Iterator[Change]:
-    before, after = (json.loads(run.rows[0].libraries or "{}") for run in (old, new))
-    for name in sorted({*before, *after}):
-        if before.get(name) != after.get(name):
-            yield Change(
-                what=name, old=_format_value(before.get(name)), new=_format_value(after.get(name)), category="code"
-            )
-
-
-def _compare_settings(old: Run, new: Run) -> Iterator[Change]:
-    before, after = (_flatten(run.board.get("settings") or {}) for run in (old, new))
-    for name in sorted({*before, *after}):
-        if name not in _WITHOUT_EFFECT and before.get(name) != after.get(name):
-            yield Change(
-                what=name.replace("_", " "),
-                old=_format_value(before.get(name)),
-                new=_format_value(after.get(name)),
-                category="code" if name.startswith("scorers ") else "setting",
-            )
+def _group_conditions(run: Run, methods: Collection[str]) -> list[dict[tuple[str, str], Any]]:
+    """Return dictionaries (title, category) -> value: facts, libraries, settings, settings and code of methods."""
+    settings = _flatten(run.board.get("settings") or {})
+    rows = [row for row in run.rows if row.baseline in methods]
+    return [
+        *({(title, category): getattr(run.facts, name)} for name, title, category in _FACTS),
+        {(name, "code"): version for name, version in json.loads(run.rows[0].libraries or "{}").items()},
+        {
+            (name.replace("_", " "), "code" if name.startswith("scorers ") else "setting"): value
+            for name, value in settings.items()
+            if name not in _WITHOUT_EFFECT
+        },
+        {(f"settings of {row.baseline}", "code"): row.settings for row in rows},
+        {(f"code of {row.baseline}", "code"): row.method_code for row in rows},
+    ]
 
 
 def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,24 +171,6 @@ def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
         else:
             flat[name] = value
     return flat
-
-
-def _compare_methods(old: Run, new: Run) -> Iterator[Change]:
-    """Yield methods whose settings differ."""
-    before, after = ({row.baseline: row.settings for row in run.rows} for run in (old, new))
-    for name in sorted(before.keys() & after.keys()):
-        if before[name] != after[name]:
-            yield Change(what=f"settings of {name}", old=before[name], new=after[name], category="code")
-
-
-def _compare_codes(old: Run, new: Run) -> Iterator[Change]:
-    """Yield methods whose code differs or is recorded in only one run."""
-    before, after = ({row.baseline: row.method_code for row in run.rows} for run in (old, new))
-    for name in sorted(before.keys() & after.keys()):
-        if before[name] != after[name]:
-            yield Change(
-                what=f"code of {name}", old=_format_value(before[name]), new=_format_value(after[name]), category="code"
-            )
 
 
 def _format_value(value: object) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard
 from faultset.evaluators.leaderboards.records import ALL_APPS, HEADLINE, TELEMETRY, Table
-from faultset.evaluators.leaderboards.text_tables import TextTable
+from faultset.evaluators.leaderboards.texts import TextTable
 from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.scoring.intervals import Estimate
 from faultset.evaluators.scoring.metrics import Metric
-from faultset.evaluators.statistics.intervals import Estimate
 
 _EQUAL = 1e-9
 """Scores that differ by less are equal."""
@@ -63,17 +63,8 @@ def compare_systems(
 ) -> SystemsTable:
     """Compare the headline tables of several evaluations.
 
-    Parameters
-    ----------
-    evaluations
-        Name -> rows of the evaluation.
-    task, protocol
-        Task and protocol of the tables.
-
-    Raises
-    ------
-    ValueError
-        No evaluation has such a table.
+    `evaluations`: name -> rows of the evaluation.
+    `task`, `protocol`: task and protocol of the tables.
     """
     tables = _find_headline_tables(evaluations, task, protocol)
     if not tables:

@@ -15,20 +15,15 @@ from faultset.datasets.tools.recording import ViewClock
 from faultset.datasets.tools.toolset import Tool, build_tool
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.diagnosis.analysis import diagnose as analyse
-from faultset.evaluators.diagnosis.text import analysis_text
-from faultset.evaluators.diagnosis.times import read_moment
-from faultset.evaluators.execution.truncated_episodes import TruncatedCopies
+from faultset.evaluators.diagnosis.text import analysis_text, read_moment
+from faultset.evaluators.execution.dataset_source import TruncatedCopies
 
 
 def diagnosis_tool(folder: Path, clock: ViewClock) -> Tool:
     """Return a tool that analyses an episode up to the current time of its clock.
 
-    Parameters
-    ----------
-    folder
-        Folder of the episode.
-    clock
-        Clock of the session.
+    `folder`: folder of the episode.
+    `clock`: clock of the session.
     """
     context = EpisodeView(folder).context
 

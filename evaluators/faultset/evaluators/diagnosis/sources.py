@@ -19,7 +19,7 @@ from faultset.datasets.imports.cases import episode_id
 from faultset.datasets.imports.windows import reference_end
 from faultset.datasets.recordings import RecordingView, cut_view
 from faultset.datasets.remote.file_systems import copy_files, is_url, local_path, open_labels
-from faultset.evaluators.diagnosis.times import read_moment
+from faultset.evaluators.diagnosis.text import read_moment
 
 _MAX_LISTED = 3
 _MIN_BEFORE_NS = 10 * SECOND_NS
@@ -56,15 +56,6 @@ def open_incident(source: IncidentSource, progress: Progress | None = None) -> I
     """Yield the episode of an incident, and when it began in UTC nanoseconds; None lets detectors decide.
 
     Telemetry files are imported, and parts of recordings written, into a temporary folder.
-
-    Raises
-    ------
-    UsageError
-        It is unclear which episode is meant, or an option does not fit the source.
-    DataError
-        The source does not exist, is damaged, or holds no telemetry.
-    PlatformError
-        A URL cannot be read.
     """
     first = source.paths[0]
     is_single = len(source.paths) == 1
@@ -113,10 +104,7 @@ def _import_telemetry(source: IncidentSource, folder: Path, progress: Progress |
     from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry
 
     options = TelemetryOptions(
-        mapping=source.mapping,
-        incidents=source.incidents,
-        at=None if source.incidents else source.at,
-        recording=False,
+        mapping=source.mapping, incidents=source.incidents, at=None if source.incidents else source.at, recording=False
     )
     import_telemetry(source.paths, folder, options, workers=1, progress=progress)
     return _choose_episode(open_dataset(folder), source)

@@ -1,12 +1,15 @@
-"""Show an analysis on a terminal."""
+"""Times of incidents, and analyses as text and as lanes of the explorer."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-from faultset.core.printable import brief, count_text, printable
-from faultset.core.times import utc_text
+from faultset.core.errors import UsageError
+from faultset.core.printable import brief, count_text, printable, quoted
+from faultset.core.times import SECOND_NS, utc_text
 from faultset.evaluators.diagnosis.records import (
     GIVEN,
     WITHOUT_ALARM,
@@ -16,7 +19,55 @@ from faultset.evaluators.diagnosis.records import (
     PanelAnswer,
     Suspect,
 )
-from faultset.evaluators.diagnosis.times import clock_text
+
+if TYPE_CHECKING:
+    from faultset.datasets.format.context import EpisodeContext
+
+
+_DAY_NS = 86_400 * SECOND_NS
+
+
+def clock_text(time_ns: int, window_ns: tuple[int, int]) -> str:
+    """Return a UTC time to the second, with its date if the window is longer than a day."""
+    form = "%Y-%m-%d %H:%M:%S" if window_ns[1] - window_ns[0] > _DAY_NS else "%H:%M:%S"
+    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).strftime(form)
+
+
+def read_moment(text: str, start_ns: int) -> int:
+    """Return a time in UTC nanoseconds.
+
+    `text`: a time in ISO 8601 (UTC if it has no offset), or a time of day such as "14:03" or "14:03:20".
+    `start_ns`: start of the telemetry; a time of day means its first occurrence after the start.
+    """
+    try:
+        return _to_nanoseconds(datetime.fromisoformat(text.strip()))
+    except ValueError:
+        pass
+    start = datetime.fromtimestamp(start_ns // SECOND_NS, UTC)
+    try:
+        moment_ns = _to_nanoseconds(datetime.fromisoformat(f"{start:%Y-%m-%d}T{text.strip()}"))
+    except ValueError:
+        raise UsageError(
+            f"a time must be written like 14:03:20 or {start:%Y-%m-%dT%H:%M:%SZ}, got {quoted(text)}; use UTC"
+        ) from None
+    return moment_ns if moment_ns >= start_ns else moment_ns + _DAY_NS
+
+
+def _to_nanoseconds(moment: datetime) -> int:
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    elapsed = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return elapsed // timedelta(microseconds=1) * 1000
+
+
+def check_moment(moment_ns: int, context: EpisodeContext) -> int:
+    """Return a moment; raise UsageError unless telemetry exists before and after it."""
+    if context.view_start_ns < moment_ns < context.view_end_ns:
+        return moment_ns
+    raise UsageError(
+        f"the time of the incident must be inside the telemetry, from {utc_text(context.view_start_ns)} to "
+        f"{utc_text(context.view_end_ns)} UTC, but is {utc_text(moment_ns)}; choose another time"
+    )
+
 
 WIDTH = 110
 _TWO_LINE_LENGTH = 2 * WIDTH - 20
@@ -111,3 +162,33 @@ def _describe_source(analysis: IncidentAnalysis) -> str:
 def _wrap(paragraph: str) -> list[str]:
     indent = "     " if paragraph.startswith("   - ") else "  "
     return textwrap.wrap(paragraph, WIDTH, subsequent_indent=indent, break_long_words=False) or [""]
+
+
+_MAX_SERVICES = 3
+
+
+def answer_lanes(analysis: IncidentAnalysis) -> list[dict[str, Any]]:
+    """Return the answers of all methods of an analysis in the format of `faultset.datasets.explorer.content`."""
+    protocol = "given" if analysis.moment_from == GIVEN else "detected"
+    lanes = [
+        _build_lane("detection", alarm.detector, "detector", "detected", alarm.status) | {"alarm_ns": alarm.time_ns}
+        for alarm in analysis.alarms
+    ]
+    for answer in (*analysis.answers, analysis.control):
+        lane = _build_lane("localization", answer.method, answer.kind, protocol, answer.status)
+        lanes.append(lane | {"services": list(answer.scores)[:_MAX_SERVICES]})
+    return lanes
+
+
+def _build_lane(task: str, method: str, kind: str, protocol: str, status: str) -> dict[str, Any]:
+    return {
+        "task": task,
+        "method": method,
+        "kind": kind,
+        "protocol": protocol,
+        "status": status,
+        "alarm_ns": None,
+        "services": [],
+        "level": None,
+        "type": None,
+    }

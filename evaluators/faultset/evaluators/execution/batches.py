@@ -15,8 +15,9 @@ from faultset.datasets.format.context import CONTEXT_FILE
 from faultset.datasets.format.episodes import TELEMETRY
 from faultset.datasets.format.labels import AlarmLocation
 from faultset.datasets.validation import check_content
-from faultset.evaluators.execution.dataset_source import EpisodeLocation, local_folders
-from faultset.evaluators.execution.runners.confinement import dataset_paths
+from faultset.evaluators.execution.dataset_source import EpisodeLocation, TruncatedCopies, local_folders
+from faultset.evaluators.execution.runners.answers import fill_row
+from faultset.evaluators.execution.runners.baseline_worker import dataset_paths
 from faultset.evaluators.execution.runners.messages import (
     EMPTY_BLOB,
     Action,
@@ -24,11 +25,9 @@ from faultset.evaluators.execution.runners.messages import (
     Blob,
     MethodProcess,
     RunnerOutcome,
-    fill_row,
 )
 from faultset.evaluators.execution.runners.runner_process import RunnerProcess, machine_pool, next_number
 from faultset.evaluators.execution.settings import EvaluationSettings
-from faultset.evaluators.execution.truncated_episodes import TruncatedCopies
 from faultset.evaluators.results.rows import Protocol, ResultRow, Status, amount_of
 from faultset.evaluators.results.truth import Truth
 
@@ -94,7 +93,6 @@ class BaselineRun:
     """Hash of the code and parameters that affect a fit; empty if its fits are not cached."""
 
     def model(self, fold: int, inner: int | None = None) -> ModelKey:
-        """Return the key of the model fitted on a fold."""
         return ModelKey(self.name, self.seed, fold, inner)
 
 
@@ -144,12 +142,8 @@ def method_process(
 ) -> MethodProcess:
     """Describe the process for a run.
 
-    Parameters
-    ----------
-    episodes
-        Folders of the episodes that the run reads.
-    shared
-        Folders of all episodes that a shared process may read, for a built-in method.
+    `episodes`: folders of the episodes that the run reads.
+    `shared`: folders of all episodes that a shared process may read, for a built-in method.
     """
     if run.built_in:
         return MethodProcess(
@@ -278,11 +272,8 @@ class EpisodeBatch:
     ) -> list[ResultRow]:
         """Run detectors first, then the others, with the models fitted on this fold.
 
-        Parameters
-        ----------
-        neighbours
-            Folders of all episodes of the same dask task. Built-in methods share one process for them, since starting
-            a process costs more than a cheap answer.
+        `neighbours`: folders of all episodes of the same dask task. Built-in methods share one process for them, since
+        starting a process costs more than a cheap answer.
         """
         models = {key: model for batch in fitted for key, model in batch.items()}
         chosen = sorted((context.runs[n] for n in self.runs), key=lambda run: (run.task, run.name, run.seed))

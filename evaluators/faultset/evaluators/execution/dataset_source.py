@@ -1,9 +1,10 @@
-"""A dataset version as input of an evaluation, in a folder or at a URL."""
+"""A dataset version as input of an evaluation, and local copies of its episodes."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -11,22 +12,23 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from faultset.core.errors import DataError
 from faultset.core.files import replacing
 from faultset.core.output import Progress
-from faultset.core.processes import make_scratch
+from faultset.core.processes import make_scratch, scratch
 from faultset.datasets.checks.telemetry import ReferenceGaps, gap_messages, reference_gaps
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE
-from faultset.datasets.format.episodes import EPISODES, TRUTH, table_file
+from faultset.datasets.format.episodes import EPISODES, TELEMETRY, TRUTH, table_file
 from faultset.datasets.format.labels import read_label
+from faultset.datasets.format.storage import QUICK, write_parquet
 from faultset.datasets.format.version_files import VERSIONS
+from faultset.datasets.recordings.window_view import select_available_rows
 from faultset.datasets.remote.file_systems import (
     copy_version,
     fetch,
@@ -142,7 +144,6 @@ def _fetched_episodes() -> _FetchedEpisodes:
 
 
 def remove_fetched_episodes() -> None:
-    """Remove all episodes that this process has fetched."""
     global _episodes
     with _episodes_lock:
         episodes, _episodes = _episodes, None
@@ -215,13 +216,7 @@ class DatasetSource:
         )
 
     def without_unlabelled(self) -> DatasetSource:
-        """Return the source without unlabelled episodes, which may or may not have a fault.
-
-        Raises
-        ------
-        DataError
-            No episode remains.
-        """
+        """Return the source without unlabelled episodes, which may or may not have a fault."""
         truths = tuple(truth for truth in self.truths if truth.labelled)
         if not truths:
             location = self.url or self.folder
@@ -243,7 +238,6 @@ class DatasetSource:
         return gap_messages(self.gaps, {truth.episode: len(truth.candidates) for truth in self.truths})
 
     def location(self, episode: str) -> EpisodeLocation:
-        """Return the location of an episode's files."""
         files = self.checksums.get(episode, {})
         content = _hash_content(files)
         if self.url is None:
@@ -281,18 +275,17 @@ class _EpisodeFacts(NamedTuple):
 
 
 def _read_episodes(episodes: Iterable[Path], *, with_gaps: bool) -> tuple[_EpisodeFacts, ...]:
+    def read(episode: Path) -> _EpisodeFacts:
+        view = EpisodeView(episode)
+        truth, gaps = build_truth(read_label(episode), view.context), None
+        if with_gaps:
+            # damaged files are reported later, by the methods that read them
+            with contextlib.suppress(DataError):
+                gaps = reference_gaps(view)
+        return _EpisodeFacts(truth, gaps)
+
     with ThreadPoolExecutor(_READERS) as pool:
-        return tuple(pool.map(partial(_read_facts, with_gaps=with_gaps), episodes))
-
-
-def _read_facts(episode: Path, *, with_gaps: bool) -> _EpisodeFacts:
-    view = EpisodeView(episode)
-    truth, gaps = build_truth(read_label(episode), view.context), None
-    if with_gaps:
-        # damaged files are reported later, by the methods that read them
-        with suppress(DataError):
-            gaps = reference_gaps(view)
-    return _EpisodeFacts(truth, gaps)
+        return tuple(pool.map(read, episodes))
 
 
 def open_input(
@@ -303,12 +296,8 @@ def open_input(
     Episodes at a URL are fetched when they are needed. A dataset with recordings is copied to this machine until
     this process ends.
 
-    Parameters
-    ----------
-    dataset
-        Folder, URL, or opened dataset.
-    progress
-        Called as recordings are copied.
+    `dataset`: folder, URL, or opened dataset.
+    `progress`: called as recordings are copied.
     """
     if isinstance(dataset, Dataset):
         return dataset
@@ -336,7 +325,7 @@ def read_truths(dataset: str | Path | Dataset, version: str | None = None) -> tu
         return read_source().truths
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_source(
     dataset: str | Path | Dataset, version: str | None, workers: int
 ) -> Iterator[Callable[[], DatasetSource]]:
@@ -344,12 +333,8 @@ def open_source(
 
     Episodes without a label are left out.
 
-    Parameters
-    ----------
-    dataset
-        Folder, URL, or opened dataset.
-    workers
-        Threads that verify checksums.
+    `dataset`: folder, URL, or opened dataset.
+    `workers`: threads that verify checksums.
     """
     if isinstance(dataset, str) and is_url(dataset):
         with open_remote_source(dataset, version) as source:
@@ -365,7 +350,7 @@ def open_source(
     yield read
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_remote_source(url: str, version: str | None) -> Iterator[DatasetSource]:
     """Open a dataset version at a URL: copy its file list, contexts and labels, but no telemetry.
 
@@ -373,3 +358,59 @@ def open_remote_source(url: str, version: str | None) -> Iterator[DatasetSource]
     """
     with open_labels(url, version) as dataset:
         yield DatasetSource.of(dataset, url=url.rstrip("/"))
+
+
+class TruncatedCopies:
+    """Truncated copies of one episode, each written on first use.
+
+    Use it as a context manager, which removes the copies.
+    """
+
+    def __init__(self, episode: str) -> None:
+        self.episode = episode
+        """Folder of the original episode."""
+        self._stack = contextlib.ExitStack()
+        self._folders: dict[int, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def until(self, end_ns: int) -> str:
+        """Return the folder of the copy that ends at `end_ns`, UTC nanoseconds."""
+        if end_ns not in self._folders:
+            root = Path(self._stack.enter_context(scratch("cut")))
+            self._folders[end_ns] = str(truncate_episode(Path(self.episode), end_ns, root))
+        return self._folders[end_ns]
+
+
+def truncate_episode(episode: Path, end_ns: int, root: Path) -> Path:
+    """Write an episode as it was known at `end_ns` into `root/episodes/<id>`, and return that folder.
+
+    Later rows are dropped. Spans that end later are absent, and requests that end later are unfinished, as at the end
+    of every view. The files themselves are truncated, so no method can read past the end.
+
+    `end_ns`: new end of the view, UTC nanoseconds; clipped to [end of the reference, end of the view].
+    """
+    view = EpisodeView(episode)
+    context = view.context
+    end_ns = max(context.reference_end_ns, min(end_ns, context.view_end_ns))
+    folder = root / EPISODES / episode.name
+    (folder / TELEMETRY).mkdir(parents=True)
+    cut = dataclasses.replace(context, view_end_ns=end_ns)
+    (folder / CONTEXT_FILE).write_text(cut.to_json(), encoding="utf-8")
+    for name in view.tables:
+        if (episode / table_file(name)).exists():
+            table = select_available_rows(name, view.table(name), end_ns)
+            write_parquet(folder / table_file(name), table, compression=QUICK)
+    return folder
+
+
+@contextlib.contextmanager
+def copy_healthy_references(folders: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield copies of fault episodes that contain only their healthy reference."""
+    with contextlib.ExitStack() as stack:
+        root = Path(stack.enter_context(scratch("cut"))) if folders else Path()
+        yield tuple(str(truncate_episode(Path(folder), 0, root)) for folder in folders)

@@ -26,13 +26,7 @@ def user_cache_folder() -> Path:
 
 
 def read_size_limit(variable: str, default_bytes: int) -> int:
-    """Return a cache's size limit in bytes from an environment variable; 0 turns the cache off.
-
-    Raises
-    ------
-    UsageError
-        The variable is not a number of bytes.
-    """
+    """Return a cache's size limit in bytes from an environment variable; 0 turns the cache off."""
     text = os.environ.get(variable, str(default_bytes))
     if not text.isascii() or not text.isdigit():
         raise UsageError(f"{variable} must be a number of bytes, got {text!r}; set 0 to turn the cache off")
@@ -107,16 +101,10 @@ def labels_folder() -> Path:
 def load_or_compute(kind: Any, folders: Iterable[Path], names: Iterable[str], read: Callable[[], T]) -> T:
     """Return a cached result for episodes; compute it if it is missing or a file has changed.
 
-    Parameters
-    ----------
-    kind
-        Type of the result, which pydantic must be able to serialise to JSON.
-    folders
-        Folders of the episodes.
-    names
-        Files in each folder that the result depends on.
-    read
-        Computes the result.
+    `kind`: type of the result, which pydantic must be able to serialise to JSON.
+    `folders`: folders of the episodes.
+    `names`: files in each folder that the result depends on.
+    `read`: computes the result.
     """
     adapter: TypeAdapter[T] = TypeAdapter(kind)
     limit_bytes = read_size_limit(BYTES_VARIABLE, _DEFAULT_LIMIT_BYTES)

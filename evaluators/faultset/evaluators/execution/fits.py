@@ -27,11 +27,11 @@ from faultset.evaluators.execution.batches import (
     method_process,
     report_progress,
 )
-from faultset.evaluators.execution.dataset_source import EpisodeLocation, local_folders
+from faultset.evaluators.execution.dataset_source import EpisodeLocation, copy_healthy_references, local_folders
 from faultset.evaluators.execution.file_cache import UserCache, read_size_limit, user_cache_folder
-from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, MODEL_BYTES, Blob, FitRequest, TrainingLabel
+from faultset.evaluators.execution.runners.answers import MODEL_BYTES
+from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, Blob, FitRequest, TrainingLabel
 from faultset.evaluators.execution.runners.runner_process import machine_pool, next_number
-from faultset.evaluators.execution.truncated_episodes import copy_healthy_references
 from faultset.evaluators.results.provenance import library_versions
 
 FOLDER_VARIABLE, BYTES_VARIABLE = "FAULTSET_FITS", "FAULTSET_FITS_BYTES"
@@ -75,11 +75,8 @@ class FitCache:
     def key(self, content: Mapping[str, Any], *, built_in: bool) -> str:
         """Return the key of a fit: a hash of everything it depends on.
 
-        Parameters
-        ----------
-        content
-            The method's code, parameters, seed and training data, serialisable as JSON. The code of faultset and
-            library versions are added; for a third-party method, the versions of all installed distributions.
+        `content`: the method's code, parameters, seed and training data, serialisable as JSON. The code of faultset and
+        library versions are added; for a third-party method, the versions of all installed distributions.
         """
         inputs = {**self._environment, **content}
         if not built_in:
@@ -148,7 +145,6 @@ class FitBatch:
     def _fit(
         self, chosen: Mapping[BaselineRun, str], cache: FitCache, context: RunContext
     ) -> dict[ModelKey, FittedModel]:
-        """Fit baselines; fits of baselines with a key are cached."""
         locations = self.healthy if any(run.learns for run in chosen) else ()
         uses_references = any(run.learns_from_references for run in chosen)
         if uses_references or any("labels" in run.needs for run in chosen):

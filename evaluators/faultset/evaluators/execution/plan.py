@@ -1,27 +1,37 @@
-"""Plan an evaluation: divide a dataset and a choice of baselines into batches of work."""
+"""Choose baselines, and divide an evaluation into batches of work."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from faultset.baselines.api.contract import TrainingFreeBaseline
-from faultset.baselines.api.registry import BaselineSpec, get_baseline
+from faultset.baselines.api.registry import BaselineSpec, function_baseline, get_baseline, list_baselines
 from faultset.core.code_identity import UNINSTALLED
-from faultset.core.errors import UsageError
+from faultset.core.errors import UsageError, is_installed, needs_extra
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.training.folds import Fold, cross_folds
+from faultset.datasets.training.folds import Fold
 from faultset.evaluators.execution.batches import BaselineRun, EpisodeBatch, RunContext
 from faultset.evaluators.execution.dataset_source import EpisodeLocation
 from faultset.evaluators.execution.file_cache import labels_folder
 from faultset.evaluators.execution.fits import FitBatch, fits_folder, fits_limit
-from faultset.evaluators.execution.runners.confinement import dataset_paths
-from faultset.evaluators.execution.runners.messages import Blob, TrainingLabel
+from faultset.evaluators.execution.runners.baseline_worker import dataset_paths
+from faultset.evaluators.execution.runners.messages import Blob
 from faultset.evaluators.execution.runners.views import readable_tables
-from faultset.evaluators.execution.settings import EvaluationScope, EvaluationSettings, TrainingData
+from faultset.evaluators.execution.settings import (
+    EvaluationScope,
+    EvaluationSettings,
+    TrainingData,
+    inner_folds,
+    list_training_labels,
+    majority_labels,
+    training_diagnoses,
+)
 from faultset.evaluators.results.provenance import (
     code_version,
     library_versions,
@@ -32,7 +42,82 @@ from faultset.evaluators.results.provenance import (
 )
 from faultset.evaluators.results.rows import Key, ResultRow
 from faultset.evaluators.results.truth import Truth
-from faultset.evaluators.scoring.diagnosis import best_constant
+
+GROUPS = ("default", "all", "named", "methods", "rules", "controls", "variants")
+"""Group names accepted in place of method names; "variants" are reconstructed methods with other settings."""
+
+STRONGEST = frozenset({
+    "baro-change-point", "trace-errors", "deeplog-markov", "nearest-window", "isolation-forest",
+    "combined-evidence", "boosted-ranker", "epsilon-diagnosis", "kubernetes-state", "pdiagnose",
+    "nearest-signature", "rca-tree", "rca-forest",
+})  # fmt: skip
+"""The best methods of each task on core-2 that need no extra, no client requests and no location of the alarm."""
+_KINDS_BY_GROUP = {"named": ("named",), "methods": ("method", "own"), "rules": ("rule",), "controls": ("control",)}
+
+
+def choose_baselines(
+    methods: Iterable[str | BaselineSpec | type | Callable[..., Any]] | Mapping[str, Callable[..., Any]] = (),
+) -> list[BaselineSpec]:
+    """Look up methods by name or group; accept specs, registered classes and functions as they are.
+
+    An empty argument means the group "default": the named methods, the controls, `STRONGEST`, and methods from other
+    distributions. Groups leave out methods whose extra is not installed.
+    """
+    if isinstance(methods, Mapping):
+        methods = [function_baseline(function, str(name)) for name, function in methods.items()]
+    chosen: dict[str, BaselineSpec] = {}
+    items = list(methods) or ["default"]
+    for item in items:
+        if item == "variants":
+            chosen |= {spec.name: spec for method in list_baselines().values() for spec in build_variants(method)}
+            chosen = {name: spec for name, spec in chosen.items() if not lacks_extra(spec)}
+        elif isinstance(item, str) and item in GROUPS:
+            chosen |= {spec.name: spec for spec in list_baselines().values() if _belongs(spec, item)}
+            chosen = {name: spec for name, spec in chosen.items() if not lacks_extra(spec)}
+        else:
+            spec = get_baseline(item) if isinstance(item, str) else _get_spec(item)
+            if lacks_extra(spec):
+                raise needs_extra(f'"{spec.name}"', spec.extra)
+            chosen[spec.name] = spec
+    if any(isinstance(item, str) and item in GROUPS for item in items):
+        return [chosen[name] for name in sorted(chosen)]
+    return list(chosen.values())
+
+
+def build_variants(spec: BaselineSpec) -> list[BaselineSpec]:
+    """Return one method `NAME[SETTING]` per declared alternative to settings that the method's paper leaves open."""
+    variants: Mapping[str, Mapping[str, Any]] = getattr(spec, "variants", {})
+    return [
+        replace(spec, name=f"{spec.name}[{label}]", factory=functools.partial(spec.factory, **parameters))
+        for label, parameters in variants.items()
+    ]
+
+
+def _get_spec(method: Any) -> BaselineSpec:
+    spec = getattr(method, "spec", method)
+    if isinstance(method, type) and not isinstance(spec, BaselineSpec):
+        raise UsageError(
+            f"{method!r} is not a baseline; pass a name, a function, or a class with the decorator baseline"
+        )
+    return spec if isinstance(spec, BaselineSpec) else function_baseline(method)
+
+
+def lacks_extra(spec: BaselineSpec) -> bool:
+    return bool(spec.extra) and not is_installed(spec.extra)
+
+
+def count_left_out(chosen: Iterable[str]) -> int:
+    """Return the number of baselines that were not chosen."""
+    return len(list_baselines().keys() - set(chosen))
+
+
+def _belongs(spec: BaselineSpec, group: str) -> bool:
+    if group == "default":
+        built_in = spec.factory.__module__.startswith("faultset.")
+        return not spec.extra and (spec.kind in ("named", "control") or spec.name in STRONGEST or not built_in)
+    # a pre-trained model needs weights that the user has to fetch
+    return spec.extra != "forecasters" and (group == "all" or spec.kind in _KINDS_BY_GROUP[group])
+
 
 SEEDS_OF_STOCHASTIC = 5
 
@@ -120,76 +205,6 @@ def index_own_detectors(runs: Sequence[BaselineRun]) -> dict[str, int]:
     return numbers
 
 
-MAX_INNER_FOLDS = 5
-"""Each fold costs one fit of every detector that learns."""
-
-
-def inner_folds(fold: Fold, truths: Mapping[str, Truth]) -> list[Fold]:
-    """Divide the training episodes of a fold, so that each episode without a fault is tested once.
-
-    Clusters are kept together as in the outer folds. With fewer than two training episodes without a fault there are no
-    inner folds.
-
-    Parameters
-    ----------
-    truths
-        Truth of every training episode, by its id.
-    """
-    training = [truths[episode] for episode in (*fold.healthy_train, *fold.faulty_train)]
-    count = min(MAX_INNER_FOLDS, len(fold.healthy_train))
-    if count < 2:
-        return []
-    healthy = set(fold.healthy_train)
-    return [
-        replace(inner, number=fold.number, inner=number, test=tuple(e for e in inner.test if e in healthy))
-        for number, inner in enumerate(cross_folds(training, count))
-        if inner.healthy_train and healthy.intersection(inner.test)
-    ]
-
-
-def list_training_labels(truth: Truth) -> tuple[TrainingLabel, ...]:
-    """Return one label per fault of a training episode, for baselines that need labels."""
-    causes = tuple(names[0] for names in truth.causes)
-    if not truth.faults:
-        first = next(iter(causes), None)
-        return (TrainingLabel(first, truth.system_level, truth.fault_type, causes, truth.onset_ns),)
-    labels = []
-    for fault in truth.faults:
-        first = next((names[0] for names in truth.causes if fault.target in names), None)
-        ordered = tuple(sorted(causes, key=lambda name, first=first: name != first))
-        labels.append(TrainingLabel(first, fault.system_level, fault.fault_type, ordered, truth.onset_ns))
-    return tuple(labels)
-
-
-def majority_labels(scope: EvaluationScope) -> dict[int, tuple[str, str]]:
-    """Return the most frequent pair (system level, fault type) of each fold's training labels."""
-    labels = {number: find_majority_label(truths) for number, truths in _training_truths(scope).items()}
-    return {number: label for number, label in labels.items() if label is not None}
-
-
-def training_diagnoses(scope: EvaluationScope) -> dict[int, frozenset[tuple[str, str]]]:
-    """Return all pairs (system level, fault type) among each fold's training labels."""
-    return {
-        number: frozenset[tuple[str, str]]().union(*(truth.diagnoses for truth in truths))
-        for number, truths in _training_truths(scope).items()
-    }
-
-
-def _training_truths(scope: EvaluationScope) -> dict[int, list[Truth]]:
-    return {
-        fold.number: [scope.truths[episode] for episode in (*fold.faulty_train, *fold.healthy_train)]
-        for fold in scope.folds
-    }
-
-
-def find_majority_label(truths: Sequence[Truth]) -> tuple[str, str] | None:
-    """Return the most frequent pair (system level, fault type); every fault of an episode counts."""
-    labels = [label for truth in truths for label in list_training_labels(truth)]
-    return best_constant(
-        [(label.system_level, label.fault_type) for label in labels if label.system_level and label.fault_type]
-    )
-
-
 _PIECES_PER_WORKER = 3
 _STEP_S = 0.02
 """CPU time per fit or answer, measured with the default methods: 0.020 s on the sample, 0.016 s on cuts of core-2."""
@@ -249,12 +264,8 @@ def make_plan(
 ) -> EvaluationPlan:
     """Divide an evaluation into batches of work.
 
-    Parameters
-    ----------
-    reusable
-        Rows of an interrupted evaluation, whose answers need not be computed again.
-    hidden
-        Files that methods must not read.
+    `reusable`: rows of an interrupted evaluation, whose answers need not be computed again.
+    `hidden`: files that methods must not read.
     """
     truths = scope.truths
     chosen = scope.choose_answerable(specs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 import resource
@@ -18,7 +19,7 @@ from faultset.evaluators.execution.batches import PROGRESS_TOPIC, EpisodeBatch, 
 from faultset.evaluators.execution.dataset_source import DatasetSource, remove_fetched_episodes
 from faultset.evaluators.execution.fits import list_cache_use
 from faultset.evaluators.execution.plan import EvaluationPlan
-from faultset.evaluators.execution.runners.confinement import NOT_ISOLATED, describe_confinement
+from faultset.evaluators.execution.runners.baseline_worker import NOT_ISOLATED, describe_confinement
 from faultset.evaluators.execution.runners.runner_process import close_machine_pool, machine_pool
 from faultset.evaluators.results.rows import CompressedRows, ResultRow
 
@@ -142,10 +143,8 @@ def local_client(workers: int) -> Iterator[Client]:
 def remote_client(address: str, folder: str | None) -> Iterator[Client]:
     """Run on the workers of a dask scheduler.
 
-    Parameters
-    ----------
-    folder
-        Dataset folder, which workers must be able to access under the same path; None if they fetch it from a URL.
+    `folder`: dataset folder, which workers must be able to access under the same path; None if they fetch it from a
+    URL.
     """
     with connect_client(address, folder, _import_faultset) as client:
         try:
@@ -170,7 +169,7 @@ def find_dashboard(client: Client) -> str | None:
     """Return the URL of dask's dashboard; None if bokeh is not installed."""
     from importlib.util import find_spec
 
-    if not isinstance(client.cluster, _local_cluster()):
+    if not _is_local(client):
         return str(client.dashboard_link)
     if find_spec("bokeh") is None:
         return None
@@ -178,15 +177,15 @@ def find_dashboard(client: Client) -> str | None:
     return f"http://127.0.0.1:{client.scheduler_info()['services']['dashboard']}/status"
 
 
-def _local_cluster() -> type:
+def _is_local(client: Client) -> bool:
     from distributed import LocalCluster
 
-    return LocalCluster
+    return isinstance(client.cluster, LocalCluster)
 
 
 def describe_isolation(client: Client) -> str:
     """Describe how methods are isolated, on all workers, in a few words."""
-    if isinstance(client.cluster, _local_cluster()):
+    if _is_local(client):
         return describe_confinement()
     by_worker: Any = client.run(describe_confinement)
     not_isolated = sorted(worker for worker, text in by_worker.items() if text.startswith(NOT_ISOLATED))
@@ -217,23 +216,10 @@ def run_plan(
 ) -> list[ResultRow]:
     """Run all batches; return all rows, reused ones included, in no particular order.
 
-    Parameters
-    ----------
-    progress
-        Called with the number of steps finished since the last call, possibly from another thread.
-    keep
-        Called with the rows of every finished batch.
-    damaged
-        Called with an episode that cannot be evaluated because its data, or its training data, is damaged.
-    fitted
-        Called at the end with the baseline of every fit, and whether it came from the cache.
-
-    Raises
-    ------
-    DataError
-        Data is damaged and `damaged` is None.
-    PlatformError
-        The scheduler is gone, or workers died repeatedly. Rows passed to `keep` are not lost.
+    `progress`: called with the number of steps finished since the last call, possibly from another thread.
+    `keep`: called with the rows of every finished batch.
+    `damaged`: called with an episode that cannot be evaluated because its data, or its training data, is damaged.
+    `fitted`: called at the end with the baseline of every fit, and whether it came from the cache.
     """
     from distributed import as_completed
 
@@ -244,9 +230,8 @@ def run_plan(
     client.subscribe_topic(PROGRESS_TOPIC, lambda event: progress(event[1]))
     futures: dict[Any, tuple[EpisodeBatch, ...]] = {}
     try:
-        context = client.submit(
-            _return_context, plan.context, key=f"context-{uuid.uuid4().hex[:8]}", pure=False, priority=20
-        )
+        key = f"context-{uuid.uuid4().hex[:8]}"
+        context = client.submit(copy.copy, plan.context, key=key, pure=False, priority=20)
         fits: dict[tuple[int, int | None], list[Future]] = {}
         for i, fit in enumerate(plan.fits):
             key = f"fit-{fit.fold}-{i}-{context.key}"
@@ -296,10 +281,6 @@ def _describe_loss(error: BaseException) -> str:
             "check their logs and give them more memory"
         )
     return "the dask scheduler is gone"
-
-
-def _return_context(context: RunContext) -> RunContext:
-    return context
 
 
 def group_batches(batches: Sequence[EpisodeBatch], context: RunContext, workers: int) -> list[tuple[EpisodeBatch, ...]]:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-import pyarrow as pa
-
+from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.errors import DataError, UsageError, unknown_name
 from faultset.core.printable import count_text
 from faultset.datasets.format.episodes import EPISODES
-from faultset.datasets.training.folds import CROSS, Fold, folds_of_split
+from faultset.datasets.training.folds import CROSS, Fold, cross_folds, folds_of_split
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators.execution.dataset_source import DatasetSource
-from faultset.evaluators.execution.runners.messages import RunLimits
+from faultset.evaluators.execution.runners.messages import RunLimits, TrainingLabel
 from faultset.evaluators.results.rows import PROTOCOLS, TASKS
 from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scoring.diagnosis import best_constant
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy, choose_policies
 
 if TYPE_CHECKING:
-    from faultset.baselines.api.registry import BaselineSpec
     from faultset.datasets.dataset import Dataset
 
 
@@ -59,13 +58,6 @@ def build_training_data(train: DatasetSource, test: DatasetSource) -> TrainingDa
     """Build the single fold of an evaluation that trains on one dataset and tests on another.
 
     Training episodes whose (application, fault, target) is tested are left out.
-
-    Raises
-    ------
-    DataError
-        An episode is in both datasets, possibly under different names.
-    UsageError
-        No training episode remains.
     """
     _check_disjoint(train, test)
     tested = {problem for truth in test.truths for problem in truth.problems}
@@ -88,13 +80,14 @@ def build_training_data(train: DatasetSource, test: DatasetSource) -> TrainingDa
 def _check_disjoint(train: DatasetSource, test: DatasetSource) -> None:
     names = {truth.episode for truth in test.truths}
     shared = [(truth.episode, truth.episode) for truth in train.truths if truth.episode in names]
-    by_time: dict[Hashable, list[Truth]] = defaultdict(list)
+    get_times = attrgetter("app", "view_start_ns", "reference_end_ns")
+    by_time: dict[tuple[Any, ...], list[Truth]] = defaultdict(list)
     for truth in test.truths:
-        by_time[_get_times(truth)].append(truth)
+        by_time[get_times(truth)].append(truth)
     for truth in train.truths:
         shared += [
             (truth.episode, other.episode)
-            for other in by_time[_get_times(truth)]
+            for other in by_time[get_times(truth)]
             if truth.episode != other.episode and _have_same_content(train, truth.episode, test, other.episode)
         ]
     if shared:
@@ -106,10 +99,6 @@ def _check_disjoint(train: DatasetSource, test: DatasetSource) -> None:
         )
 
 
-def _get_times(truth: Truth) -> Hashable:
-    return truth.app, truth.view_start_ns, truth.reference_end_ns
-
-
 def _have_same_content(train: DatasetSource, train_episode: str, test: DatasetSource, test_episode: str) -> bool:
     """Return whether two episodes have the same telemetry; at a URL, equal times are enough."""
     if train.url is not None or test.url is not None:
@@ -117,28 +106,18 @@ def _have_same_content(train: DatasetSource, train_episode: str, test: DatasetSo
     return _hash_content(train, train_episode) == _hash_content(test, test_episode)
 
 
-def _hash_content(source: DatasetSource, episode: str) -> str:
-    """Return a hash of an episode's metric samples, spans and log lines."""
+def _hash_content(source: DatasetSource, episode: str) -> bytes:
+    """Return a hash of each metric sample, span and log line of an episode."""
+    import pandas as pd
+
     view = EpisodeView(source.folder / EPISODES / episode)
-    digest = hashlib.sha256()
-    for name, columns in (
-        ("metrics", ["time", "service", "metric", "value"]),
-        ("spans", ["time", "span_id"]),
-        ("logs", ["time", "message"]),
-    ):
-        table = view.table(name, columns)
-        plain = pa.schema(
-            [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in table.schema]
-        )
-        for batch in table.cast(plain).combine_chunks().to_batches():
-            for row in zip(*(column.to_pylist() for column in _convert_times(batch)), strict=True):
-                digest.update(repr(row).encode())
-    return digest.hexdigest()
-
-
-def _convert_times(batch: pa.RecordBatch) -> list[pa.Array]:
-    """Return the columns of a batch with times as integers, because Python's datetime has no nanoseconds."""
-    return [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
+    columns = {
+        "metrics": ["time", "service", "metric", "value"],
+        "spans": ["time", "span_id"],
+        "logs": ["time", "message"],
+    }
+    frames = (view.table(name, names).to_pandas() for name, names in columns.items())
+    return b"".join(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes() for frame in frames)
 
 
 ALARM_DETECTOR = "trace-errors"
@@ -219,13 +198,7 @@ class EvaluationSettings:
 
     @classmethod
     def of(cls, options: EvaluationOptions) -> EvaluationSettings:
-        """Validate options; without `alarm`, the detector is chosen later by `define_scope`.
-
-        Raises
-        ------
-        UsageError
-            An option does not exist or its value is invalid.
-        """
+        """Validate options; without `alarm`, the detector is chosen later by `define_scope`."""
         for name in options:
             if name not in EvaluationOptions.__annotations__:
                 raise unknown_name("option", name, EvaluationOptions.__annotations__)
@@ -325,26 +298,18 @@ class EvaluationScope:
     @property
     def alarm_description(self) -> str:
         """Return which detectors raise the alarms, for reports."""
-        other, count = self.settings.alarm_without_spans, len(self.source.without_spans)
-        suffix = (
-            f"; {other} in the {count} of {count_text(len(self.source.truths), 'episode')} without spans"
-            if other
-            else ""
-        )
-        return f"{self.settings.alarm_detector}{suffix}"
+        first, other = self.settings.alarm_detector, self.settings.alarm_without_spans
+        counts = f"{len(self.source.without_spans)} of {count_text(len(self.source.truths), 'episode')}"
+        return f"{first}; {other} in the {counts} without spans" if other else first
 
     def choose_alarm_detector(self, episode: str) -> str:
-        """Return the detector that raises the alarm in an episode."""
         without_spans = episode in self.source.without_spans
         return (without_spans and self.settings.alarm_without_spans) or self.settings.alarm_detector
 
     def check_single_tests(self, subject: str) -> None:
         """Raise UsageError if the split tests an episode more than once.
 
-        Parameters
-        ----------
-        subject
-            Start of the clause "... one answer per episode", such as "a prediction file has".
+        `subject`: start of the clause "... one answer per episode", such as "a prediction file has".
         """
         tested = [episode for fold in self.folds for episode in fold.test]
         if len({*tested}) < len(tested):
@@ -354,15 +319,7 @@ class EvaluationScope:
             )
 
     def choose_answerable(self, specs: Sequence[BaselineSpec]) -> list[BaselineSpec]:
-        """Return the methods for chosen tasks that this dataset can score.
-
-        Raises
-        ------
-        UsageError
-            No method performs any of the chosen tasks.
-        DataError
-            The dataset has no labels for any remaining task.
-        """
+        """Return the methods for chosen tasks that this dataset can score."""
         source, tasks = self.source, self.settings.tasks
         chosen = [spec for spec in specs if spec.task in tasks]
         if not chosen:
@@ -408,3 +365,70 @@ def _find_detector(name: str | None) -> str:
 
 def _parse_seconds(values: Literal["auto"] | Sequence[float], automatic: tuple[float, ...]) -> tuple[float, ...]:
     return automatic if values == "auto" else tuple(sorted({float(value) for value in values}))
+
+
+MAX_INNER_FOLDS = 5
+"""Each fold costs one fit of every detector that learns."""
+
+
+def inner_folds(fold: Fold, truths: Mapping[str, Truth]) -> list[Fold]:
+    """Divide the training episodes of a fold, so that each episode without a fault is tested once.
+
+    Clusters are kept together as in the outer folds. With fewer than two training episodes without a fault there are no
+    inner folds.
+
+    `truths`: truth of every training episode, by its id.
+    """
+    training = [truths[episode] for episode in (*fold.healthy_train, *fold.faulty_train)]
+    count = min(MAX_INNER_FOLDS, len(fold.healthy_train))
+    if count < 2:
+        return []
+    healthy = set(fold.healthy_train)
+    return [
+        replace(inner, number=fold.number, inner=number, test=tuple(e for e in inner.test if e in healthy))
+        for number, inner in enumerate(cross_folds(training, count))
+        if inner.healthy_train and healthy.intersection(inner.test)
+    ]
+
+
+def list_training_labels(truth: Truth) -> tuple[TrainingLabel, ...]:
+    """Return one label per fault of a training episode, for baselines that need labels."""
+    causes = tuple(names[0] for names in truth.causes)
+    if not truth.faults:
+        first = next(iter(causes), None)
+        return (TrainingLabel(first, truth.system_level, truth.fault_type, causes, truth.onset_ns),)
+    labels = []
+    for fault in truth.faults:
+        first = next((names[0] for names in truth.causes if fault.target in names), None)
+        ordered = tuple(sorted(causes, key=lambda name, first=first: name != first))
+        labels.append(TrainingLabel(first, fault.system_level, fault.fault_type, ordered, truth.onset_ns))
+    return tuple(labels)
+
+
+def majority_labels(scope: EvaluationScope) -> dict[int, tuple[str, str]]:
+    """Return the most frequent pair (system level, fault type) of each fold's training labels."""
+    labels = {number: find_majority_label(truths) for number, truths in _training_truths(scope).items()}
+    return {number: label for number, label in labels.items() if label is not None}
+
+
+def training_diagnoses(scope: EvaluationScope) -> dict[int, frozenset[tuple[str, str]]]:
+    """Return all pairs (system level, fault type) among each fold's training labels."""
+    return {
+        number: frozenset[tuple[str, str]]().union(*(truth.diagnoses for truth in truths))
+        for number, truths in _training_truths(scope).items()
+    }
+
+
+def _training_truths(scope: EvaluationScope) -> dict[int, list[Truth]]:
+    return {
+        fold.number: [scope.truths[episode] for episode in (*fold.faulty_train, *fold.healthy_train)]
+        for fold in scope.folds
+    }
+
+
+def find_majority_label(truths: Sequence[Truth]) -> tuple[str, str] | None:
+    """Return the most frequent pair (system level, fault type); every fault of an episode counts."""
+    labels = [label for truth in truths for label in list_training_labels(truth)]
+    return best_constant(
+        [(label.system_level, label.fault_type) for label in labels if label.system_level and label.fault_type]
+    )

@@ -11,15 +11,14 @@ import numpy as np
 
 from faultset.agents.runs.record import AgentRun
 from faultset.agents.runs.trajectory_contents import InspectedServices
-from faultset.evaluators.leaderboards.number_formats import NONE
 from faultset.evaluators.leaderboards.records import GIVEN_ALARMS, TELEMETRY, AgentLine, is_headline
 from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting
-from faultset.evaluators.leaderboards.text_tables import TextCell, TextColumn, TextTable
+from faultset.evaluators.leaderboards.texts import NONE, TextCell, TextColumn, TextTable
 from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
 from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.scoring.intervals import Estimate, clustered_mean, median_or_nan, unknown
+from faultset.evaluators.scoring.paired_tests import paired_difference
 from faultset.evaluators.scoring.registry import TASK_METRICS, score_correctness
-from faultset.evaluators.statistics.comparison import paired_difference
-from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, median_or_nan, unknown
 
 _MIN_CORRECT_SCORE = 1.0 - 1e-9
 _MIN_MEAN_SCORE = 0.5
@@ -37,12 +36,8 @@ def agent_lines(
 ) -> tuple[AgentLine, ...]:
     """Return a line for each agent, task and protocol, by task and protocol, best agent first.
 
-    Parameters
-    ----------
-    runs
-        All runs; each row contains the ID of its run.
-    inspected
-        Run id -> services that it inspected, if known.
+    `runs`: all runs; each row contains the ID of its run.
+    `inspected`: run id -> services that it inspected, if known.
     """
     by_name = {run.run: run for run in runs}
     lines: list[AgentLine] = []

@@ -1,85 +1,333 @@
-"""Build a leaderboard from result rows."""
+"""Build a leaderboard and its tables from result rows."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from faultset.agents.runs.record import AgentRun
 from faultset.agents.runs.trajectory_contents import InspectedServices
+from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.leaderboards.agents import agent_lines
 from faultset.evaluators.leaderboards.records import (
+    ALL_APPS,
+    HEADLINE,
     TELEMETRY,
+    UNKNOWN,
+    Entry,
     Failure,
     Leaderboard,
     Misses,
-    Stratum,
+    SettingsRange,
     Table,
     is_headline,
 )
-from faultset.evaluators.leaderboards.scores import EpisodeScores, Setting, build_curves, score_episodes
-from faultset.evaluators.leaderboards.tables import VERDICTS, build_tables
-from faultset.evaluators.results.rows import NO_FAILURES, ResultRow
-from faultset.evaluators.results.truth import UNNOTICED, Truth
-from faultset.evaluators.scoring.localization import first_rank
+from faultset.evaluators.leaderboards.scores import (
+    GROUPS,
+    Cases,
+    EpisodeScores,
+    Setting,
+    build_curves,
+    build_strata,
+    is_learnable,
+    is_scored,
+    score_episodes,
+)
+from faultset.evaluators.results.rows import NO_FAILURES, PROTOCOLS, TASKS, ResultRow
+from faultset.evaluators.results.truth import UNNOTICED, Loudness, Truth, classify_loudness
+from faultset.evaluators.scoring.diagnosis import NOTHING_TO_LEARN_FROM
+from faultset.evaluators.scoring.intervals import Estimate, median_or_nan, unknown
+from faultset.evaluators.scoring.localization import ANSWER_KINDS, first_rank
 from faultset.evaluators.scoring.metrics import Metric, ScoredCase
-from faultset.evaluators.scoring.rankings import ANSWER_KINDS
+from faultset.evaluators.scoring.paired_tests import (
+    PairedDifference,
+    clusters_needed,
+    holm,
+    paired_difference,
+    prediction_interval,
+)
+from faultset.evaluators.scoring.registry import TASK_METRICS
 from faultset.evaluators.scoring.thresholds import ThresholdPolicy, choose_policies
 
-TRIVIAL_RULE = "max-z"
-ONE_MODALITY_RULES = ("loudest-log", "most-restarts", "series-stopped", "kubernetes-state", "last-change")
-MEANINGS = {
-    "trivial": f"{TRIVIAL_RULE} ranks the cause first",
-    "one modality": f"not trivial, but one of {', '.join(ONE_MODALITY_RULES)} ranks the cause first",
-    "hard": "none of these rules ranks the cause first",
-    "unknown": f"{TRIVIAL_RULE} was not evaluated",
-}
+VERDICTS: tuple[str, ...] = (HEADLINE, "latent", "silent", UNNOTICED)
+_RANKING_METRICS = 4
+"""Headline metrics that sort methods: the first ranks, the others break ties."""
 
 
-def build_strata(scores: EpisodeScores) -> tuple[Stratum, ...]:
-    """Group headline fault episodes by difficulty, judged by answers given the true onset if there are any."""
-    oracle, detected = (Setting("localization", protocol) for protocol in ("oracle", "detected"))
-    correctness = scores.compute_ranked_correctness(oracle) or scores.compute_ranked_correctness(detected)
-    ac1 = {
-        name: {e: value for e, value in values.items() if is_headline(scores.truths[e])}
-        for name, values in correctness.items()
-    }
-    if not any(ac1.values()):
-        return ()
-    members: dict[str, list[str]] = {name: [] for name in MEANINGS}
-    for episode in sorted({episode for values in ac1.values() for episode in values}):
-        members[_classify_difficulty(episode, ac1)].append(episode)
-    return tuple(
-        Stratum(
-            name=name,
-            meaning=MEANINGS[name],
-            episodes=tuple(episodes),
-            ac1={
-                baseline: float(np.mean([values[e] for e in episodes if e in values]))
-                for baseline, values in sorted(ac1.items())
-                if any(e in values for e in episodes)
-            },
+@dataclass(frozen=True, kw_only=True)
+class _TableBuilder:
+    """The methods and episodes of a table."""
+
+    scores: EpisodeScores
+    setting: Setting
+    app: str
+    verdict: str
+    group: str
+    faults: Loudness
+    faulty: frozenset[str]
+    """Fault episodes that count."""
+    healthy: frozenset[str]
+    """No-fault episodes."""
+    baselines: tuple[str, ...]
+
+    @property
+    def cases(self) -> Cases:
+        """The answers of all methods to the question of the table."""
+        return self.scores.cases[self.setting]
+
+    @property
+    def is_rca(self) -> bool:
+        """Whether methods name a system level and a fault type."""
+        return self.setting.task == "rca"
+
+    @property
+    def episodes(self) -> frozenset[str]:
+        """Episodes on which methods are compared."""
+        return self.faulty | self.healthy if self.setting.task == "detection" else self.faulty
+
+    def build(self, seed: int, reconstructions: Collection[str]) -> Table:
+        """Build the table; `seed` is for tests that draw sign flips."""
+        scores, task = self.scores, self.setting.task
+        metrics = scores.list_metrics(task, by_policy=True)
+        estimates = {name: self._compute_estimates(metrics, self.cases[name]) for name in self.baselines}
+        right = scores.compute_correctness(self.setting)
+        scored = self._find_scored(right)
+        key = _build_sort_key(metrics, estimates)
+        names = sorted(self.baselines, key=lambda name: (key(name), name))
+        control = next((name for name in names if name in scored and scores.is_control(name)), None)
+        differences = {
+            name: self._compare(right[name], right[control], seed)
+            for name in names
+            if name in scored and control is not None and not scores.is_control(name)
+        }
+        clusters = len({scores.truths[e].cluster for e in self.episodes})
+        adjusted, missing_p_reason = correct_p_values(differences, clusters)
+        entries = [
+            replace(
+                self._build_entry(name),
+                rank=1 + sum(key(other)[0] < key(name)[0] for other in names),
+                metrics=estimates[name],
+                against=differences.get(name),
+                adjusted_p=adjusted.get(name),
+                reconstruction=name in reconstructions,
+                settings_range=self._find_settings_range(name, metrics[0], estimates[name][metrics[0].name]),
+            )
+            for name in names
+        ]
+        return Table(
+            task=task,
+            protocol=self.setting.protocol,
+            app=self.app,
+            verdict=self.verdict,
+            group=self.group,
+            faults=self.faults,
+            metrics=metrics,
+            entries=tuple(entries),
+            floor=self._score_guessing(metrics),
+            episodes=len(self.faulty),
+            clusters=len({scores.truths[episode].cluster for episode in self.faulty}),
+            no_fault_episodes=len(self.healthy),
+            strongest_control=control,
+            note=self._write_note(scored),
+            no_p=missing_p_reason,
+            threshold_rule=scores.threshold_rule if task == "detection" else "",
+            **_count_targets([scores.truths[e] for e in sorted(self.faulty)]),
         )
-        for name, episodes in members.items()
-        if episodes or name != "unknown"
+
+    def _compute_estimates(self, metrics: Sequence[Metric], cases: Mapping[str, ScoredCase]) -> dict[str, Estimate]:
+        """Compute all metrics of a method; episodes with a fault come before episodes without one."""
+        faulty, healthy = ([cases[e] for e in sorted(half) if e in cases] for half in (self.faulty, self.healthy))
+        if self.is_rca:
+            faulty = [case for case in faulty if is_scored(case)]
+        estimates = {metric.name: metric.estimate([*faulty, *healthy]) for metric in metrics}
+        if self.is_rca and not any(is_learnable(case) for case in faulty):
+            unlearned = unknown(NOTHING_TO_LEARN_FROM)
+            estimates |= {metric.name: unlearned for metric in metrics if metric.episodes == "fault"}
+        return estimates
+
+    def _find_settings_range(self, name: str, metric: Metric, default: Estimate) -> SettingsRange | None:
+        """Return the range of a metric over the settings that a method was run with; None for one setting."""
+        variants = self.scores.variants.get(self.setting, {}).get(name, {})
+        others = (self._compute_estimates([metric], cases)[metric.name].value for cases in variants.values())
+        return SettingsRange.of([default.value, *others])
+
+    def _score_guessing(self, metrics: Sequence[Metric]) -> dict[str, Estimate]:
+        cases: dict[str, ScoredCase] = {}
+        for name in self.baselines:
+            for episode in sorted((self.faulty | self.healthy) & self.cases[name].keys()):
+                if not self.is_rca or is_scored(self.cases[name][episode]):
+                    cases.setdefault(episode, self.cases[name][episode])
+        if self.is_rca and not any(is_learnable(case) for case in cases.values()):
+            cases = {}
+        guesses = {metric.name: metric.estimate_guess([cases[e] for e in sorted(cases)]) for metric in metrics}
+        return {name: guess for name, guess in guesses.items() if guess is not None}
+
+    def _write_note(self, scored: Collection[str]) -> str:
+        notes = []
+        if self.setting.task == "detection" and not self.healthy:
+            notes.append("Without no-fault episodes false alarms are unknown, and always-yes would look perfect.")
+        elif self.setting.task == "detection" and not self.faulty:
+            notes.append(f"Without {self.verdict} fault episodes only false alarms can be judged.")
+        unlearned = [name for name in self.scores.sort_methods(self.baselines) if name not in scored]
+        if self.is_rca and unlearned:
+            verb = "needs" if len(unlearned) == 1 else "need"
+            notes.append(f"{NOTHING_TO_LEARN_FROM.capitalize()}, which {', '.join(unlearned)} {verb}.")
+        unknown_verdicts = sum(self.scores.truths[e].verdict == UNKNOWN for e in self.faulty)
+        if unknown_verdicts:
+            notes.append(f"{unknown_verdicts} of the fault episodes have no verdict and count as headline.")
+        return " ".join(notes)
+
+    def _find_scored(self, right: Mapping[str, Mapping[str, float]]) -> set[str]:
+        answered = {name: self.episodes & right[name].keys() for name in self.baselines}
+        if not self.is_rca:
+            return {name for name in self.baselines if answered[name]}
+        return {name for name in self.baselines if any(is_learnable(self.cases[name][e]) for e in answered[name])}
+
+    def _build_entry(self, name: str) -> Entry:
+        """Return a method with the cost of its answers."""
+        cases = self.cases[name]
+        rows = [row for e in sorted(self.faulty | self.healthy) if e in cases for row in cases[e].rows]
+        first = next(iter(cases.values())).rows[0]
+        return Entry(
+            baseline=name,
+            kind=first.kind,
+            extra_inputs=first.needs,
+            rank=0,
+            metrics={},
+            rows=len(rows),
+            failed=dict(Counter(row.status for row in rows if row.status != "ok" and row.episode in self.episodes)),
+            seeds=len({row.seed for row in rows}),
+            seed_spread=self.scores.compute_seed_deviation(self.setting, name, sorted(self.episodes)),
+            **compute_costs(rows),
+        )
+
+    def _compare(self, first: Mapping[str, float], second: Mapping[str, float], seed: int) -> PairedDifference:
+        """Compare two methods by the task's main metric.
+
+        If this metric is a balanced one, fault episodes and no-fault episodes have the same weight.
+        """
+        common = sorted(first.keys() & second.keys() & self.episodes)
+        truths = [self.scores.truths[e] for e in common]
+        is_balanced = TASK_METRICS[self.setting.task].correctness.balanced
+        return paired_difference(
+            [first[e] for e in common],
+            [second[e] for e in common],
+            [truth.cluster for truth in truths],
+            seed,
+            strata=[truth.faulty for truth in truths] if is_balanced else None,
+        )
+
+
+def build_tables(scores: EpisodeScores, seed: int, reconstructions: Collection[str] = ()) -> list[Table]:
+    """Build the tables of each application, then of all together; methods that see only telemetry come first.
+
+    Gray and loud headline faults also get a table each, over all applications together.
+    """
+    apps = sorted({truth.app for truth in scores.truths.values()})
+    shown = [*apps, ALL_APPS] if len(apps) > 1 else apps
+    tables: list[Table] = []
+    for app, group, task, protocol, verdict in product(shown, GROUPS, TASKS, PROTOCOLS, VERDICTS):
+        loudnesses: tuple[Loudness, ...] = (
+            ("all", "gray", "loud") if (app, verdict) == (shown[-1], HEADLINE) else ("all",)
+        )
+        for faults in loudnesses:
+            builder = _select(scores, Setting(task, protocol), app, verdict, group, faults)
+            if builder is not None:
+                table = builder.build(seed, reconstructions)
+                tables.append(_add_predictions(table, tables) if app == ALL_APPS else table)
+    return tables
+
+
+def _add_predictions(pooled: Table, tables: Sequence[Table]) -> Table:
+    """Predict the first metric of each method for one more application."""
+    values: dict[str, list[float]] = {}
+    for table in tables:
+        if replace(table, app=pooled.app).key == pooled.key:
+            for entry in table.entries:
+                values.setdefault(entry.baseline, []).append(entry.metrics[pooled.metrics[0].name].value)
+    if not values:
+        return pooled
+    entries = tuple(replace(entry, across=prediction_interval(values[entry.baseline])) for entry in pooled.entries)
+    return replace(pooled, entries=entries)
+
+
+def _select(
+    scores: EpisodeScores, setting: Setting, app: str, verdict: str, group: str, faults: Loudness
+) -> _TableBuilder | None:
+    """Choose the methods and episodes of a table; None if it would be empty."""
+    by_name = scores.cases.get(setting, {})
+    baselines = tuple(name for name in by_name if scores.groups[name] == group)
+    if not baselines:
+        return None
+    episodes = {e for name in baselines for e in by_name[name]}
+    # keep episodes with labels that no training episode has; `_write_note` names the methods without a score
+    is_scorable = TASK_METRICS[setting.task].is_scorable if setting.task != "detection" else lambda truth: True
+    truths = {e: truth for e in episodes if app in (ALL_APPS, (truth := scores.truths[e]).app)}
+    faulty = frozenset(
+        e
+        for e, truth in truths.items()
+        if truth.faulty
+        and is_scorable(truth)
+        and (truth.verdict == verdict or (verdict == HEADLINE and truth.verdict not in VERDICTS))
+        and (faults == "all" or classify_loudness(truth) == faults)
     )
+    healthy = frozenset(e for e, truth in truths.items() if not truth.faulty)
+    only_healthy = healthy and verdict == HEADLINE and faults == "all" and setting.task == "detection"
+    if not faulty and not only_healthy:
+        return None
+    return _TableBuilder(
+        scores=scores, setting=setting, app=app, verdict=verdict, group=group, faults=faults, faulty=faulty,
+        healthy=healthy, baselines=baselines,
+    )  # fmt: skip
 
 
-def _classify_difficulty(episode: str, ac1: dict[str, dict[str, float]]) -> str:
-    solves = lambda rule: ac1.get(rule, {}).get(episode, 0.0) > 0.99  # noqa: E731
-    if TRIVIAL_RULE not in ac1:
-        return "unknown"
-    if solves(TRIVIAL_RULE):
-        return "trivial"
-    if any(solves(rule) for rule in ONE_MODALITY_RULES):
-        return "one modality"
-    return "hard"
+def _count_targets(truths: Sequence[Truth]) -> dict[str, Any]:
+    """Count candidates and how often each is a cause, in the episodes of one application."""
+    if len({truth.app for truth in truths}) != 1:
+        return {}
+    causes = Counter(name for truth in truths for name in {names[0] for names in truth.causes})
+    return {
+        "candidates": len({name for truth in truths for name in truth.candidates}),
+        "targets": dict(sorted(causes.items(), key=lambda item: (-item[1], item[0]))),
+    }
+
+
+def compute_costs(rows: Sequence[ResultRow]) -> dict[str, float]:
+    """Return the median times and memory of answers, as fields of an `Entry`."""
+    return {
+        "seconds": median_or_nan(row.cpu_seconds if row.cpu_seconds is not None else row.seconds for row in rows),
+        "fit_seconds": median_or_nan(row.fit_seconds for row in rows),
+        "peak_bytes": median_or_nan(row.peak_bytes for row in rows),
+    }
+
+
+def correct_p_values(differences: Mapping[str, PairedDifference], clusters: int) -> tuple[dict[str, float], str]:
+    """Return Holm-corrected p-values, or the reason why there are none."""
+    needed = clusters_needed(len(differences))
+    if differences and clusters < needed:
+        comparisons = "1 comparison needs" if len(differences) == 1 else f"{len(differences)} comparisons need"
+        return {}, f"{comparisons} {count_text(needed, 'cluster')}, but the table has {clusters}"
+    return dict(zip(differences, holm([pair.test.p for pair in differences.values()]), strict=True)), ""
+
+
+def _build_sort_key(
+    metrics: Sequence[Metric], estimates: Mapping[str, Mapping[str, Estimate]]
+) -> Callable[[str], tuple[float, ...]]:
+    """Return a key that sorts the best method first; unknown values come last."""
+    ranking = [metric for metric in metrics if metric.headline][:_RANKING_METRICS]
+
+    def place(metric: Metric, value: float) -> float:
+        return math.inf if math.isnan(value) else round(-value if metric.better == "higher" else value, 9)
+
+    return lambda name: tuple(place(metric, estimates[name][metric.name].value) for metric in ranking)
 
 
 def build_leaderboard(
@@ -169,15 +417,12 @@ def _count_verdicts(truths: Iterable[Truth]) -> dict[str, int]:
 
 def _count_unscored(faulty: Sequence[Truth], tasks: set[str]) -> dict[str, int]:
     """Count, by reason, the fault episodes that a task cannot be scored on and that no denominator includes."""
-    reasons = {
-        "localization: no root cause among the candidates": sum(not truth.causes for truth in faulty),
-        "root cause: level or type unknown": sum(not truth.diagnoses for truth in faulty),
-        "onset unknown: no event metrics, no protocol oracle": sum(truth.onset_ns is None for truth in faulty),
-    }
-    if "localization" not in tasks:
-        reasons.pop("localization: no root cause among the candidates")
-    if "rca" not in tasks:
-        reasons.pop("root cause: level or type unknown")
+    reasons = {"onset unknown: no event metrics, no protocol oracle": sum(truth.onset_ns is None for truth in faulty)}
+    if "rca" in tasks:
+        reasons = {"root cause: level or type unknown": sum(not truth.diagnoses for truth in faulty)} | reasons
+    if "localization" in tasks:
+        count = sum(not truth.causes for truth in faulty)
+        reasons = {"localization: no root cause among the candidates": count} | reasons
     return {reason: count for reason, count in reasons.items() if count}
 
 
@@ -214,15 +459,7 @@ def _count_misses(baseline: str, protocol: str, cases: Sequence[ScoredCase]) -> 
 def _list_failures(rows: Sequence[ResultRow]) -> Iterable[Failure]:
     for row in sorted(rows, key=lambda row: row.key):
         if row.status not in NO_FAILURES:
-            yield Failure(
-                baseline=row.baseline,
-                episode=row.episode,
-                task=row.task,
-                protocol=row.protocol,
-                seed=row.seed,
-                status=row.status,
-                reason=row.reason,
-            )
+            yield Failure(**{field.name: getattr(row, field.name) for field in fields(Failure)})
 
 
 def _count_early_alarms(rows: Sequence[ResultRow]) -> dict[str, int]:

@@ -9,12 +9,11 @@ from typing import Any
 
 from faultset.core.printable import count_text
 from faultset.core.times import duration_text
-from faultset.evaluators.leaderboards import number_formats
-from faultset.evaluators.leaderboards.fault_loudness import Loudness
-from faultset.evaluators.results.truth import Truth
+from faultset.evaluators.leaderboards.texts import NONE, format_p
+from faultset.evaluators.results.truth import Loudness, Truth
+from faultset.evaluators.scoring.intervals import Estimate
 from faultset.evaluators.scoring.metrics import Metric
-from faultset.evaluators.statistics.comparison import PairedDifference
-from faultset.evaluators.statistics.intervals import Estimate
+from faultset.evaluators.scoring.paired_tests import PairedDifference
 
 ALL_APPS = "all apps"
 SIGNIFICANCE = 0.05
@@ -92,8 +91,8 @@ class Entry:
             return ""
         difference = self.against.difference
         if not difference.known:
-            return number_formats.NONE
-        p = "" if self.adjusted_p is None else number_formats.p_value(self.adjusted_p)
+            return NONE
+        p = "" if self.adjusted_p is None else format_p(self.adjusted_p)
         return f"{difference.value:+.2f} {p}".rstrip()
 
     @property
@@ -418,7 +417,6 @@ class Leaderboard:
 
     @property
     def episode_tables(self) -> tuple[Table, ...]:
-        """Tables of methods on episodes."""
         return tuple(table for table in self.tables if table.protocol != RECORDED)
 
     @property

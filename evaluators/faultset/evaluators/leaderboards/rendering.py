@@ -6,9 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from faultset.core.printable import count_text
-from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.records import Entry, Failure, Table
-from faultset.evaluators.leaderboards.text_tables import TextCell, TextColumn, TextTable
+from faultset.evaluators.leaderboards.texts import (
+    TextCell,
+    TextColumn,
+    TextTable,
+    format_counts,
+    format_interval,
+    format_mebibytes,
+    format_number,
+    format_seconds,
+    format_value,
+)
 from faultset.evaluators.results.rows import CANNOT, NO_FAILURES
 from faultset.evaluators.scoring.metrics import Metric
 
@@ -59,14 +68,9 @@ def render_table(
 ) -> TextTable:
     """Return a leaderboard table as text.
 
-    Parameters
-    ----------
-    metrics
-        Metrics to show; by default, from `choose_columns`.
-    kinds
-        Whether there is a column for the kind of each method.
-    costs
-        Whether there are columns for the costs of learning, memory, and the spread over seeds.
+    `metrics`: metrics to show; by default, from `choose_columns`.
+    `kinds`: whether there is a column for the kind of each method.
+    `costs`: whether there are columns for the costs of learning, memory, and the spread over seeds.
     """
     metrics = choose_columns(table) if metrics is None else metrics
     control_column = TextColumn(
@@ -123,15 +127,15 @@ def _render_entry(entry: Entry, metrics: Sequence[Metric], *, kinds: bool, costs
             counts=", ".join(f"{n} {status.replace('_', ' ')}" for status, n in failed.items()),
         ),
         TextCell(text=str(entry.failed.get(CANNOT, ""))),
-        TextCell(text=number_formats.seconds(entry.seconds)),
+        TextCell(text=format_seconds(entry.seconds)),
     ]
     if costs:
         spread = TextCell()
         if entry.seed_spread is not None:
             spread = TextCell(text=f"± {entry.seed_spread:.2f}", counts=count_text(entry.seeds, "seed"))
         cells += [
-            TextCell(text=number_formats.seconds(entry.fit_seconds)),
-            TextCell(text=number_formats.mebibytes(entry.peak_bytes)),
+            TextCell(text=format_seconds(entry.fit_seconds)),
+            TextCell(text=format_mebibytes(entry.peak_bytes)),
             spread,
         ]
     return cells
@@ -141,16 +145,16 @@ def _render_value(entry: Entry, metric: Metric) -> TextCell:
     estimate = entry.metrics[metric.name]
     episodes = f" n={estimate.n}" if metric.shown_second == "if fewer episodes" else ""
     return TextCell(
-        text=number_formats.value(estimate, metric) + episodes,
-        detail=number_formats.interval(estimate, metric),
-        counts=number_formats.counts(estimate, metric) if metric.unit in _COUNT_UNITS and not episodes else "",
+        text=format_value(estimate, metric) + episodes,
+        detail=format_interval(estimate, metric),
+        counts=format_counts(estimate, metric) if metric.unit in _COUNT_UNITS and not episodes else "",
         tip="" if estimate.interval_known else estimate.reason,
     )
 
 
 def _format_floor(table: Table, metric: Metric) -> str:
     estimate = table.floor.get(metric.name)
-    return "" if estimate is None else number_formats.number(estimate.value, metric)
+    return "" if estimate is None else format_number(estimate.value, metric)
 
 
 def policy_tables(table: Table) -> dict[str, TextTable]:
@@ -164,10 +168,7 @@ def policy_tables(table: Table) -> dict[str, TextTable]:
 def _render_policy_table(table: Table, policy: str, metrics: Sequence[Metric]) -> TextTable:
     columns = [_build_metric_column(metric) for metric in metrics]
     return TextTable(
-        columns=(
-            _NAME,
-            *(replace(column, title=column.title.removesuffix(f", {policy}")) for column in columns),
-        ),
+        columns=(_NAME, *(replace(column, title=column.title.removesuffix(f", {policy}")) for column in columns)),
         rows=tuple(
             (TextCell(text=entry.baseline), *(_render_value(entry, metric) for metric in metrics))
             for entry in table.entries

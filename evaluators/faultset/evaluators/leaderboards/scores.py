@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from faultset.core.times import SECOND_NS
-from faultset.evaluators.leaderboards.records import ALL_APPS, TELEMETRY, Curve, CurvePoint, is_headline
-from faultset.evaluators.leaderboards.trained_thresholds import ModelKey, apply_one_rule, compute_thresholds
+from faultset.evaluators.leaderboards.records import ALL_APPS, TELEMETRY, Curve, CurvePoint, Stratum, is_headline
 from faultset.evaluators.results.rows import ResultRow, amount_of
 from faultset.evaluators.results.truth import Truth
 from faultset.evaluators.scoring.detection import build_policy_metrics
+from faultset.evaluators.scoring.intervals import clustered_mean
 from faultset.evaluators.scoring.metrics import Metric, ScoredCase
 from faultset.evaluators.scoring.registry import TASK_METRICS, guard, load_scorers, score_correctness
-from faultset.evaluators.scoring.thresholds import Reference, ThresholdPolicy
-from faultset.evaluators.statistics.intervals import clustered_mean
+from faultset.evaluators.scoring.thresholds import (
+    ModelKey,
+    Reference,
+    ThresholdPolicy,
+    apply_one_rule,
+    compute_thresholds,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,7 +162,6 @@ class EpisodeScores:
         return sorted(names, key=lambda name: (kind_rank(self.kinds[name]), name))
 
     def is_control(self, name: str) -> bool:
-        """Return whether a method is a control."""
         return self.kinds[name] == "control"
 
 
@@ -206,14 +210,10 @@ def score_episodes(
     Localizers are scored on fault episodes whose causes are candidates. Diagnosers are scored if level and type are
     known; if they learn from labels, they also need training labels. In no-fault episodes an empty answer is right.
 
-    Parameters
-    ----------
-    policies
-        Threshold policies in addition to `reference`.
-    scorers
-        Metrics from other distributions; by default all that are installed.
-    one_rule
-        Whether one rule sets the thresholds of all detectors, see `apply_one_rule`. Otherwise each keeps its own.
+    `policies`: threshold policies in addition to `reference`.
+    `scorers`: metrics from other distributions; by default all that are installed.
+    `one_rule`: whether one rule sets the thresholds of all detectors, see `apply_one_rule`. Otherwise each keeps its
+    own.
     """
     own_rows: Mapping[str, Sequence[ResultRow]] = {}
     rule = Reference().name
@@ -402,3 +402,54 @@ def _build_point(
         right=clustered_mean([case.value(right) for case in cases.values()], clusters),
         right_otherwise=float(np.mean(others)) if others else math.nan,
     )
+
+
+TRIVIAL_RULE = "max-z"
+ONE_MODALITY_RULES = ("loudest-log", "most-restarts", "series-stopped", "kubernetes-state", "last-change")
+
+MEANINGS = {
+    "trivial": f"{TRIVIAL_RULE} ranks the cause first",
+    "one modality": f"not trivial, but one of {', '.join(ONE_MODALITY_RULES)} ranks the cause first",
+    "hard": "none of these rules ranks the cause first",
+    "unknown": f"{TRIVIAL_RULE} was not evaluated",
+}
+
+
+def build_strata(scores: EpisodeScores) -> tuple[Stratum, ...]:
+    """Group headline fault episodes by difficulty, judged by answers given the true onset if there are any."""
+    oracle, detected = (Setting("localization", protocol) for protocol in ("oracle", "detected"))
+    correctness = scores.compute_ranked_correctness(oracle) or scores.compute_ranked_correctness(detected)
+    ac1 = {
+        name: {e: value for e, value in values.items() if is_headline(scores.truths[e])}
+        for name, values in correctness.items()
+    }
+    if not any(ac1.values()):
+        return ()
+    members: dict[str, list[str]] = {name: [] for name in MEANINGS}
+    for episode in sorted({episode for values in ac1.values() for episode in values}):
+        members[_classify_difficulty(episode, ac1)].append(episode)
+    return tuple(
+        Stratum(
+            name=name,
+            meaning=MEANINGS[name],
+            episodes=tuple(episodes),
+            ac1={
+                baseline: float(np.mean([values[e] for e in episodes if e in values]))
+                for baseline, values in sorted(ac1.items())
+                if any(e in values for e in episodes)
+            },
+        )
+        for name, episodes in members.items()
+        if episodes or name != "unknown"
+    )
+
+
+def _classify_difficulty(episode: str, ac1: dict[str, dict[str, float]]) -> str:
+    solves = lambda rule: ac1.get(rule, {}).get(episode, 0.0) > 0.99  # noqa: E731
+    if TRIVIAL_RULE not in ac1:
+        return "unknown"
+    if solves(TRIVIAL_RULE):
+        return "trivial"
+    if any(solves(rule) for rule in ONE_MODALITY_RULES):
+        return "one modality"
+    return "hard"

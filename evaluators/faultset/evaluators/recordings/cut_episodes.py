@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from faultset.core.errors import DataError
+from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.format.episodes import table_file
 from faultset.datasets.format.recordings import Stretch
-from faultset.datasets.recordings.cuts import (
-    Cut,
-    CutLengths,
-    plan_fault_cuts,
-    plan_healthy_cuts,
-    write_cuts,
-)
+from faultset.datasets.recordings.cuts import Cut, CutLengths, plan_fault_cuts, plan_healthy_cuts, write_cuts
 from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.training.folds import Fold, episode_labels, folds_of_split
-from faultset.evaluators.execution.dataset_source import DatasetSource, identify_dataset
+from faultset.evaluators.execution.dataset_source import DatasetSource, identify_dataset, open_source
 from faultset.evaluators.execution.settings import ALARM_DETECTOR, ALARM_DETECTOR_WITHOUT_SPANS
-from faultset.evaluators.recordings.results import RecordingResults
 
 BEFORE_S, AFTER_S = (60.0, 300.0), (20.0, 120.0)
 """Shortest and longest times before and after an onset, if there are samples every `STEP_S` seconds or faster."""
@@ -43,17 +38,10 @@ class CutEpisodes:
     """Episode -> its recording, and its window there."""
 
     def restore_identity(self, source: DatasetSource) -> DatasetSource:
-        """Return the source of the cuts with the identity of their origin."""
         return replace(source, **identify_dataset(self.origin)._asdict())
 
     def select_folds(self, split: str | None) -> tuple[Fold, ...]:
-        """Return the fold of a published split of recordings; empty for all other splits.
-
-        Raises
-        ------
-        DataError
-            The test stretches contain no episode.
-        """
+        """Return the fold of a published split of recordings; empty for all other splits."""
         published = self.origin.recording_splits.get(split or "")
         if published is None:
             return ()
@@ -82,42 +70,6 @@ def list_alarm_detectors(dataset: Dataset) -> list[str]:
     return [ALARM_DETECTOR if has_spans else ALARM_DETECTOR_WITHOUT_SPANS for has_spans in sorted(with_spans)]
 
 
-def list_online_alarms(
-    cuts: CutEpisodes, recordings: RecordingResults, choose_detector: Callable[[str], str]
-) -> dict[str, int | None]:
-    """Return when a detector that ran online over the recordings raised an alarm in each episode.
-
-    In an episode with an incident, the alarm is the first one in the incident.
-
-    Parameters
-    ----------
-    choose_detector
-        Episode -> name of the detector; of several seeds the first is used.
-
-    Returns
-    -------
-    dict
-        Alarm of each episode in UTC nanoseconds, or None; episodes outside of watched time are left out.
-    """
-    alarms: dict[str, int | None] = {}
-    for episode, (recording, cut) in cuts.cuts.items():
-        runs = recordings.runs.get(choose_detector(episode), ())
-        run = next((run for run in runs if run.facts.recording == recording), None)
-        first_ns = cut.reference_end_ns if cut.incident is None else cut.incident.start_ns
-        if run is None or not any(start <= first_ns < end for start, end in run.facts.watched):
-            continue
-        alarms[episode] = next(
-            (
-                alarm.start_ns
-                for alarm in run.alarms
-                if first_ns <= alarm.start_ns < cut.end_ns
-                and (cut.incident is None or alarm.incident == cut.incident.incident)
-            ),
-            None,
-        )
-    return alarms
-
-
 def _contains(stretches: Iterable[Stretch], recording: str, cut: Cut) -> bool:
     return any(
         stretch.recording == recording and stretch.start_ns <= cut.start_ns and cut.end_ns <= stretch.end_ns
@@ -130,10 +82,7 @@ def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
 
     The times before and after the onset are chosen so that nine tenths of the incidents have them, within limits.
 
-    Returns
-    -------
-    CutEpisodes or None
-        None if no recording has several services and an incident with a root cause and enough telemetry around it.
+    None if no recording has several services and an incident with a root cause and enough telemetry around it.
     """
     recordings = [recording for recording in dataset.recordings() if len(recording.context.services) > 1]
     if not recordings:
@@ -176,3 +125,51 @@ def _choose_length(values: Iterable[float], limits: tuple[float, float], scale: 
     shortest, longest = (scale * limit for limit in limits)
     common = float(np.quantile(data, 1 - _USUAL_SHARE, method="lower")) if len(data) else shortest
     return min(longest, max(shortest, float(np.floor(common))))
+
+
+def check_recordings_differ(train: Dataset, test: Dataset) -> None:
+    """Raise DataError if a recording is in both datasets, possibly under different names."""
+    tested = test.recordings()
+    both = [
+        item.id
+        for item in train.recordings()
+        if any(item.id == other.id or _has_same_content(item, other) for other in tested)
+    ]
+    if both:
+        raise DataError(
+            f"{train.root} and {test.root} share {count_text(len(both), 'recording')} (first: {both[0]}), so methods "
+            "would be tested on their training data; train on a dataset that shares no recording"
+        )
+
+
+def _has_same_content(item: Recording[Dataset], other: Recording[Dataset]) -> bool:
+    """Return whether two recordings cover the same times and have the same metrics in their first chunk."""
+    windows = [[(chunk.start_ns, chunk.end_ns) for chunk in recording.view.chunks] for recording in (item, other)]
+    if windows[0] != windows[1]:
+        return False
+    first, second = (
+        recording.table("metrics", *windows[0][0]).select(["time", "value"]) for recording in (item, other)
+    )
+    return first.equals(second)
+
+
+@contextmanager
+def open_training_episodes(train: str | Dataset, workers: int) -> Iterator[Callable[[], DatasetSource]]:
+    """Open the dataset on which methods for episodes are trained; see `open_source`.
+
+    If the dataset has no episodes, they are cut out of its recordings.
+    """
+    if isinstance(train, str) or train.episodes:
+        with open_source(train, None, workers) as read_source:
+            yield read_source
+        return
+    train.check_files(workers)
+    cuts = cut_recordings(train)
+    if cuts is None:
+        raise DataError(
+            f"{train.root} has only recordings, and no episode can be cut from them: this requires several services "
+            "and an incident with a known root cause and enough telemetry around it; choose another --train, or "
+            "--tasks detection"
+        )
+    with open_source(cuts.dataset, None, workers) as read_source:
+        yield lambda: cuts.restore_identity(read_source())

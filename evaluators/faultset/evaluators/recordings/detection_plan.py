@@ -1,34 +1,190 @@
-"""Write the windows of recordings as episodes, so that detectors run on them as on any dataset."""
+"""Divide recordings into windows in which detectors learn and are tested, and write these as episodes.
+
+A detector gets a view with a healthy reference at its start and scores each step from earlier steps only. A recording
+is therefore divided into consecutive views. A view ends when a new reference is available: after an incident, once the
+system has been healthy for the length of a reference; otherwise after five such lengths.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from faultset.core.errors import DataError
 from faultset.core.files import translate_write_errors
 from faultset.core.locks import new_folder
 from faultset.core.output import Progress, StepCounter
+from faultset.core.times import SECOND_NS
 from faultset.datasets.cache import cached_path, make_cache
 from faultset.datasets.dataset import Dataset, open_dataset
-from faultset.datasets.format.recordings import Stretch
+from faultset.datasets.format.recordings import Stretch, find_time_at, skip_intervals
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.versions import create_version
-from faultset.datasets.recordings.cuts import REVISION, cut_view, write_cut
+from faultset.datasets.recordings.cuts import REVISION, Cut, cut_view, write_cut
 from faultset.datasets.recordings.recording import Recording
-from faultset.datasets.training.folds import Fold
+from faultset.datasets.training.folds import CROSS, Fold
 from faultset.evaluators.execution.dataset_source import DatasetSource, identify_dataset
-from faultset.evaluators.recordings.detection_windows import (
-    DetectionWindow,
-    choose_reference_ns,
-    plan_detection_windows,
-    plan_training_windows,
-)
-from faultset.evaluators.recordings.folds import RecordingFold, fold_recordings, list_whole_stretches
+
+FIRST_PART = "first-part"
+"""Name of the split of a dataset with a single recording."""
+FIRST_SHARE = 0.3
+"""Share of a single recording that detectors learn from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingFold:
+    """Stretches that detectors learn from, and stretches on which they are then tested."""
+
+    number: int
+    train: tuple[Stretch, ...]
+    test: tuple[Stretch, ...]
+
+
+def list_whole_stretches(dataset: Dataset) -> tuple[Stretch, ...]:
+    """Return one stretch per recording, from its start to its end."""
+    return tuple(Stretch(item.id, item.start_ns, item.end_ns) for item in dataset.recordings())
+
+
+def fold_recordings(dataset: Dataset, split: str | None = None) -> tuple[str, tuple[RecordingFold, ...]]:
+    """Return the name of a split of recordings, and its folds.
+
+    `split`: a published split of the recordings. By default, and for any other name, there are two folds: detectors
+    learn from every other recording of each application and are tested on the rest. If there is only one recording,
+    they learn from its first part.
+    """
+    recordings = dataset.recordings()
+    published = dataset.recording_splits.get(split or "")
+    if published is not None:
+        if not published.test:
+            raise DataError(
+                f'recordings split "{split}" of {dataset.root} has no test stretch, so no detector can be scored; '
+                "publish one, or leave out --split"
+            )
+        return split or "", (RecordingFold(number=0, train=published.train, test=published.test),)
+    if len(recordings) == 1:
+        return FIRST_PART, (_divide_recording(recordings[0]),)
+    groups: defaultdict[str, list[Recording[Dataset]]] = defaultdict(list)
+    for recording in recordings:
+        groups[recording.context.app].append(recording)
+    ordered = [recording for _, group in sorted(groups.items()) for recording in group]
+    halves = [tuple(Stretch(item.id, item.start_ns, item.end_ns) for item in ordered[first::2]) for first in (0, 1)]
+    return CROSS, tuple(
+        RecordingFold(number=number, train=halves[1 - number], test=halves[number]) for number in (0, 1)
+    )
+
+
+def _divide_recording(recording: Recording[Dataset]) -> RecordingFold:
+    """Divide a recording after its first part, at a time without an incident."""
+    incidents = []
+    for incident in recording.truth.incidents:
+        start_ns, end_ns = recording.truth.bounds(incident)
+        incidents.append((min(start_ns, incident.inject_start_ns or start_ns), end_ns))
+    boundary_ns = skip_intervals(find_time_at(FIRST_SHARE, recording.view.segments), incidents)
+    return RecordingFold(
+        number=0,
+        train=(Stretch(recording.id, recording.start_ns, boundary_ns),),
+        test=(Stretch(recording.id, boundary_ns, recording.end_ns),),
+    )
+
+
+MIN_REFERENCE_S, MIN_REFERENCE_STEPS = 120.0, 24
+"""Minimum length of a reference, in seconds and in sampling steps; both must hold."""
+WINDOW_REFERENCES = 5
+"""A window of a healthy system lasts this many lengths of its reference."""
+
+
+def choose_reference_ns(recording: Recording[Any]) -> int:
+    """Return the length of the references of a recording in nanoseconds."""
+    return round(max(MIN_REFERENCE_S, MIN_REFERENCE_STEPS * recording.context.sampling_step_s) * SECOND_NS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectionWindow:
+    """A view of a recording: a healthy reference, and the time in which a detector may raise alarms."""
+
+    recording: str
+    reference_start_ns: int
+    start_ns: int
+    """End of the reference, from which alarms count."""
+    end_ns: int
+    healthy: bool
+    """Whether no incident overlaps it, so that detectors may learn from it."""
+
+    @property
+    def cut(self) -> Cut:
+        """The view, as an episode."""
+        return Cut(start_ns=self.reference_start_ns, end_ns=self.end_ns, reference_end_ns=self.start_ns)
+
+    @property
+    def episode(self) -> str:
+        """Id of the view as an episode."""
+        return self.cut.episode_id(self.recording)
+
+
+def plan_detection_windows(recording: Recording[Any], stretches: Sequence[Stretch]) -> Iterator[DetectionWindow]:
+    """Yield the windows of tested stretches of a recording in time order.
+
+    The time before the first reference of a segment is not watched.
+    """
+    length_ns = choose_reference_ns(recording)
+    healthy = recording.truth.healthy_stretches
+    for tested in _divide_at_gaps(recording, stretches):
+        starts = [
+            start_ns
+            for stretch in healthy
+            if (inside := stretch.within(tested.start_ns, tested.end_ns)) is not None
+            for start_ns in range(inside.start_ns + length_ns, inside.end_ns + 1, WINDOW_REFERENCES * length_ns)
+            if start_ns < tested.end_ns
+        ]
+        for start_ns, end_ns in pairwise([*starts, tested.end_ns]):
+            yield DetectionWindow(
+                recording=recording.id,
+                reference_start_ns=start_ns - length_ns,
+                start_ns=start_ns,
+                end_ns=end_ns,
+                healthy=any(stretch.start_ns <= start_ns and end_ns <= stretch.end_ns for stretch in healthy),
+            )
+
+
+def plan_training_windows(recording: Recording[Any], stretches: Sequence[Stretch]) -> Iterator[DetectionWindow]:
+    """Yield healthy views of training stretches, from which detectors learn.
+
+    A view is at least as long as a reference. Its reference has the usual length, but at most half of the view's.
+    """
+    length_ns = choose_reference_ns(recording)
+    for training in _divide_at_gaps(recording, stretches):
+        for healthy in recording.truth.healthy_stretches:
+            inside = healthy.within(training.start_ns, training.end_ns)
+            if inside is None:
+                continue
+            for view_start_ns in range(inside.start_ns, inside.end_ns - length_ns + 1, WINDOW_REFERENCES * length_ns):
+                end_ns = min(view_start_ns + (WINDOW_REFERENCES + 1) * length_ns, inside.end_ns)
+                yield DetectionWindow(
+                    recording=recording.id,
+                    reference_start_ns=view_start_ns,
+                    start_ns=view_start_ns + min(length_ns, (end_ns - view_start_ns) // 2),
+                    end_ns=end_ns,
+                    healthy=True,
+                )
+
+
+def _divide_at_gaps(recording: Recording[Any], stretches: Sequence[Stretch]) -> list[Stretch]:
+    """Return the parts of stretches of a recording that have telemetry without a gap, in time order."""
+    pieces = [
+        segment.within(stretch.start_ns, stretch.end_ns)
+        for stretch in sorted(stretches)
+        if stretch.recording == recording.id
+        for segment in recording.view.segments
+    ]
+    return [piece for piece in pieces if piece is not None]
+
 
 Planner = Callable[[Recording[Dataset], Sequence[Stretch]], Iterator[DetectionWindow]]
 
@@ -51,13 +207,7 @@ class DetectionPlan:
 
     @classmethod
     def of(cls, dataset: Dataset, split: str | None = None) -> DetectionPlan:
-        """Plan the windows of all recordings; see `fold_recordings` for `split`.
-
-        Raises
-        ------
-        DataError
-            No tested recording has a healthy reference.
-        """
+        """Plan the windows of all recordings; see `fold_recordings` for `split`."""
         return cls._of_folds(dataset, *fold_recordings(dataset, split))
 
     @classmethod
@@ -68,13 +218,7 @@ class DetectionPlan:
 
     @classmethod
     def for_training(cls, dataset: Dataset) -> DetectionPlan:
-        """Plan windows over all healthy stretches, for detectors that are tested on another dataset.
-
-        Raises
-        ------
-        DataError
-            No recording has a healthy stretch of the length of a reference.
-        """
+        """Plan windows over all healthy stretches, for detectors that are tested on another dataset."""
         fold = RecordingFold(number=0, train=list_whole_stretches(dataset), test=())
         plan = cls._of_folds(dataset, "", [fold])
         if not plan.learned[0]:
@@ -124,10 +268,7 @@ class DetectionPlan:
     def load_source(self, progress: Progress | None = None) -> DatasetSource:
         """Write the windows into the cache of the dataset, unless they are already there, and read them as a dataset.
 
-        Parameters
-        ----------
-        progress
-            Called as windows are written.
+        `progress`: called as windows are written.
         """
         folder = cached_path(Path(self.dataset.root).resolve(), f"detection-windows-{self._hash_windows()}")
         if not folder.is_dir():

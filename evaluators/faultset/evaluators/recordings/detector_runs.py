@@ -17,13 +17,14 @@ from faultset.datasets.format.context import IMPORTED
 from faultset.datasets.format.incidents import ANOMALY
 from faultset.datasets.format.recordings import subtract_intervals
 from faultset.datasets.recordings.recording import Recording
-from faultset.evaluators.recordings.detection_windows import DetectionWindow, choose_reference_ns
+from faultset.evaluators.recordings.detection_plan import DetectionWindow, choose_reference_ns
 from faultset.evaluators.results.rows import ResultRow
-from faultset.evaluators.scoring.affiliation import Affiliation, compute_affiliation
 from faultset.evaluators.scoring.alarms import (
     GAP_S,
+    Affiliation,
     Range,
     RangeVolumes,
+    compute_affiliation,
     compute_range_volumes,
     list_alarms,
     merge_runs,
@@ -138,7 +139,6 @@ class RecordingFacts:
 
     @cached_property
     def scored_headline(self) -> list[ScoredIncident]:
-        """The headline incidents that are scored."""
         return [incident for incident in self.incidents if incident.scored and incident.headline]
 
 
@@ -284,14 +284,9 @@ def group_detector_runs(
 ) -> dict[str, list[DetectorRun]]:
     """Return the runs of each detector, one per recording and seed.
 
-    Parameters
-    ----------
-    rows
-        Answers to tested windows.
-    windows
-        Episode id -> window.
-    facts
-        Recording -> its facts.
+    `rows`: answers to tested windows.
+    `windows`: episode id -> window.
+    `facts`: recording -> its facts.
     """
     groups: defaultdict[tuple[str, str, int], list[ResultRow]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.truth.reference_end_ns):

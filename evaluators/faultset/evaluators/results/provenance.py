@@ -1,4 +1,4 @@
-"""Provenance of answers: settings, code and library versions."""
+"""Provenance of answers: settings, code, library versions and machine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import functools
 import hashlib
 import inspect
 import json
+import os
+import platform
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,6 +21,7 @@ from faultset.core.plugins import load_plugins, plugins
 
 if TYPE_CHECKING:
     from faultset.baselines.api.registry import BaselineSpec
+
 
 BASELINES = "faultset.baselines"
 SCORERS = "faultset.scorers"
@@ -126,3 +129,34 @@ def find_changed_codes(path: Path, codes: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     changed = {row["baseline"] for row in pairs if codes.get(row["baseline"], row["method_code"]) != row["method_code"]}
     return tuple(f"the code of {name}" for name in sorted(changed))
+
+
+def machine() -> dict[str, str]:
+    """Return the processor, cores, memory and system of this machine."""
+    return {
+        "processor": _read_processor(),
+        "cores": f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",
+        "memory": _read_memory(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def _read_processor() -> str:
+    for line in _read_lines("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _read_memory() -> str:
+    for line in _read_lines("/proc/meminfo"):
+        if line.startswith("MemTotal"):
+            return f"{int(line.split()[1]) / 2**20:.1f} GiB"
+    return "unknown"
+
+
+def _read_lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

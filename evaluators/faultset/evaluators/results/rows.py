@@ -6,10 +6,14 @@ All reported numbers are computed from these rows, so a corrected metric needs n
 from __future__ import annotations
 
 import dataclasses
+import errno
+import functools
 import io
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -17,10 +21,69 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from faultset.baselines.api.contract import Task
-from faultset.core.errors import DataError
-from faultset.core.files import parquet_path, replacing
-from faultset.evaluators.results.stored_answers import StoredAnswer
+from faultset.core.errors import DataError, UsageError
+from faultset.core.files import is_disk_full, parquet_path, replacing
+from faultset.core.printable import printable
 from faultset.evaluators.results.truth import FaultTruth, Truth
+
+_EVEN_TIMES = "times_even"
+"""Key of evenly spaced times, stored as [first, step, count]."""
+
+
+class StoredAnswer(Mapping[str, Any]):
+    """A mapping backed by JSON text.
+
+    Evenly spaced sample times are stored as three numbers and read back as the list `times_ns`.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> StoredAnswer:
+        """Convert a mapping of plain data."""
+        if isinstance(content, StoredAnswer):
+            return content
+        return cls(answer_text(content))
+
+    def __getitem__(self, key: str) -> Any:
+        return _parse(self.text)[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_parse(self.text))
+
+    def __len__(self) -> int:
+        return len(_parse(self.text))
+
+    def __repr__(self) -> str:
+        return f"StoredAnswer({self.text[:60]!r})"
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+def answer_text(content: Mapping[str, Any]) -> str:
+    """Return plain data as compact JSON."""
+    stored = dict(content)
+    times = stored.get("times_ns")
+    if times and len(times) > 2:
+        step = times[1] - times[0]
+        if times == list(range(times[0], times[0] + step * len(times), step)):
+            del stored["times_ns"]
+            stored[_EVEN_TIMES] = [times[0], step, len(times)]
+    return json.dumps(stored, separators=(",", ":"))
+
+
+@functools.lru_cache(maxsize=32)
+def _parse(text: str) -> dict[str, Any]:
+    content = json.loads(text)
+    if _EVEN_TIMES in content:
+        first, step, count = content.pop(_EVEN_TIMES)
+        content["times_ns"] = list(range(first, first + step * count, step))
+    return content
+
 
 Status = Literal[
     "ok", "invalid", "error", "timeout", "memory", "exit", "output", "no_alarm", "missing", "cannot", "no_answer",
@@ -29,13 +92,11 @@ Status = Literal[
 output · no_alarm: not run, because the detector raised no alarm · missing: no answer to the episode · cannot: the
 episode lacks the tables, or the healthy reference in them, that the method needs. The others belong to agents; see
 docs/how-to/agents.md."""
-
 Protocol = Literal["detected", "own", "oracle", "delayed", "evidence", "detected_evidence", "calibration"]
 """Input of a method. detected: the alarm of one named detector; own: the alarm of the detector that it was designed
 for; oracle: the true onset; delayed: a time some seconds after the onset; evidence: the true onset, with a view that
 ends some seconds later; detected_evidence: the detector's alarm, with a view that ends some seconds later; calibration:
 a detector on a healthy training episode, for threshold policies."""
-
 CANNOT: Status = "cannot"
 NO_FAILURES: frozenset[Status] = frozenset({"ok", "no_alarm", CANNOT})
 """Statuses that are not failures of the method."""
@@ -45,64 +106,29 @@ PROTOCOLS: tuple[Protocol, ...] = ("detected", "oracle")
 ROWS_VERSION = 1
 """Layout of stored rows; `read_rows` accepts only this one."""
 _NAME = pa.dictionary(pa.int32(), pa.string())
-
+_NAMES, _PAIRS = pa.list_(pa.string()), pa.list_(pa.list_(pa.string()))
+_TYPES = {
+    "name": _NAME, "names": _NAMES, "pairs": _PAIRS, "times": pa.list_(pa.list_(pa.int64())), "text": pa.string(),
+    "int32": pa.int32(), "int64": pa.int64(), "float": pa.float64(), "bool": pa.bool_(),
+}  # fmt: skip
+_LAYOUT = """
+name! baseline kind | names! needs | name! settings dataset version split | int32! fold | name! episode task protocol
+int64! seed | name! status | text! reason | int64 given_alarm_ns | name alarm_source | float delay_s evidence_s
+int64 alarm_ns | text! answer ranking | names majority_label | bool class_trained
+float seconds cpu_seconds fit_seconds | int64 peak_bytes
+name! app | name fault no_fault_kind | names! targets | pairs! causes | names! candidates | names pod_causes
+pairs metric_causes calls | name system_level fault_type | pairs faults | times pauses | name! verdict profile
+int64! view_start_ns view_end_ns reference_end_ns | int64 onset_ns manifest_ns | name! code method_code libraries
+"""
+"""Type and names of columns in their order; an exclamation mark means that no value is missing."""
 RESULTS = pa.schema(
     [
-        pa.field("baseline", _NAME, nullable=False),
-        pa.field("kind", _NAME, nullable=False),
-        pa.field("needs", pa.list_(pa.string()), nullable=False),
-        pa.field("settings", _NAME, nullable=False),
-        pa.field("dataset", _NAME, nullable=False),
-        pa.field("version", _NAME, nullable=False),
-        pa.field("split", _NAME, nullable=False),
-        pa.field("fold", pa.int32(), nullable=False),
-        pa.field("episode", _NAME, nullable=False),
-        pa.field("task", _NAME, nullable=False),
-        pa.field("protocol", _NAME, nullable=False),
-        pa.field("seed", pa.int64(), nullable=False),
-        pa.field("status", _NAME, nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("given_alarm_ns", pa.int64()),
-        pa.field("alarm_source", _NAME),
-        pa.field("delay_s", pa.float64()),
-        pa.field("evidence_s", pa.float64()),
-        pa.field("alarm_ns", pa.int64()),
-        pa.field("answer", pa.string(), nullable=False),
-        pa.field("ranking", pa.string(), nullable=False),
-        pa.field("majority_label", pa.list_(pa.string())),
-        pa.field("class_trained", pa.bool_()),
-        pa.field("seconds", pa.float64()),
-        pa.field("cpu_seconds", pa.float64()),
-        pa.field("fit_seconds", pa.float64()),
-        pa.field("peak_bytes", pa.int64()),
-        pa.field("app", _NAME, nullable=False),
-        pa.field("fault", _NAME),
-        pa.field("no_fault_kind", _NAME),
-        pa.field("targets", pa.list_(pa.string()), nullable=False),
-        pa.field("causes", pa.list_(pa.list_(pa.string())), nullable=False),
-        pa.field("candidates", pa.list_(pa.string()), nullable=False),
-        pa.field("pod_causes", pa.list_(pa.string())),
-        pa.field("metric_causes", pa.list_(pa.list_(pa.string()))),
-        pa.field("calls", pa.list_(pa.list_(pa.string()))),
-        pa.field("system_level", _NAME),
-        pa.field("fault_type", _NAME),
-        pa.field("faults", pa.list_(pa.list_(pa.string()))),
-        pa.field("pauses", pa.list_(pa.list_(pa.int64()))),
-        pa.field("verdict", _NAME, nullable=False),
-        pa.field("profile", _NAME, nullable=False),
-        pa.field("view_start_ns", pa.int64(), nullable=False),
-        pa.field("view_end_ns", pa.int64(), nullable=False),
-        pa.field("reference_end_ns", pa.int64(), nullable=False),
-        pa.field("onset_ns", pa.int64()),
-        pa.field("manifest_ns", pa.int64()),
-        pa.field("code", _NAME, nullable=False),
-        pa.field("method_code", _NAME, nullable=False),
-        pa.field("libraries", _NAME, nullable=False),
+        pa.field(name, _TYPES[kind.rstrip("!")], nullable=not kind.endswith("!"))
+        for kind, *names in (group.split() for group in _LAYOUT.replace("\n", "|").split("|") if group.strip())
+        for name in names
     ],
     metadata={"faultset.rows": str(ROWS_VERSION)},
 )
-
-
 Key = tuple[str, str, str, str, str, str, str, float, int, int, str]
 
 
@@ -216,13 +242,7 @@ def write_rows(rows: Iterable[ResultRow], path: Path) -> None:
 
 
 def read_rows(path: Path) -> list[ResultRow]:
-    """Read rows written by `write_rows`.
-
-    Raises
-    ------
-    DataError
-        The file is missing, unreadable or has a different layout.
-    """
+    """Read rows written by `write_rows`."""
     import pyarrow.parquet as pq
 
     try:
@@ -258,17 +278,15 @@ def rows_to_table(rows: Sequence[ResultRow], schema: pa.Schema = RESULTS) -> pa.
     numbers = pa.array([positions[row.episode] for row in rows], type=pa.int64())
     columns = []
     for column in schema:
+        kind = _get_plain_type(column.type)
         if column.name in _TRUTH_FIELDS:
-            by_episode = pa.array(
-                [getattr(truth, column.name) for truth in truths.values()], type=_get_plain_type(column.type)
-            )
-            values = by_episode.take(numbers)
+            values = pa.array([getattr(truth, column.name) for truth in truths.values()], type=kind).take(numbers)
         elif column.name == "answer":
-            values = pa.array([StoredAnswer.of(row.answer).text for row in rows], type=pa.string())
+            values = pa.array([StoredAnswer.of(row.answer).text for row in rows], type=kind)
         elif column.name == "ranking":
-            values = pa.array([json.dumps(row.ranking, separators=(",", ":")) for row in rows], type=pa.string())
+            values = pa.array([json.dumps(row.ranking, separators=(",", ":")) for row in rows], type=kind)
         else:
-            values = pa.array([getattr(row, column.name) for row in rows], type=_get_plain_type(column.type))
+            values = pa.array([getattr(row, column.name) for row in rows], type=kind)
         columns.append(values.dictionary_encode() if pa.types.is_dictionary(column.type) else values)
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -309,12 +327,7 @@ def _build_truth(record: Mapping[str, Any]) -> Truth:
     return Truth(**values)
 
 
-_SCHEMA = pa.schema(
-    [
-        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field  # type: ignore[attr-defined]
-        for field in OWN_COLUMNS
-    ]
-)
+_SCHEMA = pa.schema([field.with_type(_get_plain_type(field.type)) for field in OWN_COLUMNS])
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
@@ -327,13 +340,7 @@ def compress_rows(rows: Sequence[ResultRow]) -> bytes:
 
 
 def decompress_rows(stream: bytes, truths: Mapping[str, Truth]) -> Iterable[ResultRow]:
-    """Return the rows of a stream; `truths` must contain all of its episodes.
-
-    Raises
-    ------
-    pyarrow.ArrowException, KeyError, ValueError, TypeError
-        The stream was not written by `compress_rows`, or not with these episodes.
-    """
+    """Return the rows of a stream; `truths` must contain all of its episodes."""
     return table_to_rows(pa.ipc.open_stream(stream).read_all(), truths)
 
 
@@ -349,7 +356,6 @@ class CompressedRows:
         return self._count
 
     def add(self, rows: Sequence[ResultRow]) -> None:
-        """Add a batch."""
         if rows:
             self._streams.append(compress_rows(rows))
             for row in rows:
@@ -359,3 +365,39 @@ class CompressedRows:
     def rows(self) -> list[ResultRow]:
         """Return all rows; rows of an episode share its truth."""
         return [row for stream in self._streams for row in decompress_rows(stream, self._truths)]
+
+
+RESULTS_FILE, DETECTIONS_FILE, ALARMS_FILE = "results.parquet", "detections.parquet", "alarms.parquet"
+FILES = (RESULTS_FILE, "leaderboard.json", "leaderboard.md", "report.html")
+"""Files of every evaluation."""
+RECORDING_FILES = (DETECTIONS_FILE, ALARMS_FILE)
+"""Further files of evaluations on recordings."""
+
+
+def check_writable(folder: Path) -> None:
+    """Create a folder if it is missing and check that files can be written to it."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        # a unique name, because two evaluations may test the same folder at the same time
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".writable.") as file:
+            # write content, because a full disk still accepts empty files
+            Path(file.name).write_bytes(bytes(4096))
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Convert errors while writing into a folder to one sentence."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if is_disk_full(error) or getattr(error, "errno", None) == errno.EFBIG:
+            raise DataError(
+                f"no space left on the disk of {printable(folder)}; free some or choose another --out, then run the "
+                "same command again"
+            ) from error
+        if isinstance(error, ValueError) and "null byte" not in str(error) and "surrogates" not in str(error):
+            raise
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(
+            f"results cannot be written to {printable(folder)} ({reason}); choose another --out"
+        ) from error

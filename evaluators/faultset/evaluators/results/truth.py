@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from faultset.datasets.format.context import IMPORTED
 from faultset.datasets.format.labels import UNLABELLED, AlarmLocation
@@ -13,6 +13,7 @@ from faultset.datasets.training.folds import get_cluster_key, list_problems
 if TYPE_CHECKING:
     from faultset.datasets.format.context import EpisodeContext
     from faultset.datasets.format.labels import Label, RootCause
+
 
 UNNOTICED = "unnoticed"
 """Verdict of a fault without effect on clients, if its effect on the target's telemetry is unknown."""
@@ -80,6 +81,13 @@ class Truth:
     def faulty(self) -> bool:
         """Return whether a fault was injected."""
         return self.fault is not None
+
+    @property
+    def title(self) -> str:
+        """Fault and targets, or the kind of an episode without a fault."""
+        if not self.faulty:
+            return f"no fault ({self.no_fault_kind or 'plain'})"
+        return f"{self.fault} on {', '.join(self.targets)}" if self.targets else str(self.fault)
 
     @property
     def labelled(self) -> bool:
@@ -174,3 +182,39 @@ def _list_accepted(causes: Iterable[RootCause], candidates: tuple[str, ...]) -> 
         names = tuple(dict.fromkeys(name for name in accepted if name in candidates))
         if names:
             yield names
+
+
+Loudness = Literal["all", "gray", "loud"]
+"""Faults that a table is about."""
+
+GRAY_FAULTS = frozenset(
+    """
+    ad-failure ad-high-cpu ad-manual-gc bandwidth-limit cart-failure connection-reset cpu-hog cpu-throttle
+    heavy-query http-abort image-slow-load locked-store network-delay network-jitter network-loss payment-failure
+    payment-unreachable product-catalog-failure slow-answers slow-store
+    """.split()
+)
+
+LOUD_FAULTS = frozenset(
+    """
+    auth-missing buggy-image connection-limit connection-pool-exhausted consumer-stopped container-kill
+    failing-build failing-readiness-probe flood-homepage invalid-security-context invalid-toleration
+    kafka-queue-problems killing-liveness-probe memory-leak memory-limit missing-image missing-service
+    network-partition nonexistent-node nonexistent-storage-class one-bad-replica overload-replicas pod-failure
+    pod-kill poison-message read-only-account recommendation-cache-failure redeploy-without-pv retry-storm
+    revoke-auth scale-to-zero short-timeout slow-build store-memory-limit target-port unknown-update-strategy
+    user-unregistered volume-full wrong-binary wrong-config-key wrong-environment wrong-host wrong-operator-image
+    wrong-secret wrong-selector
+    """.split()
+)
+
+
+def classify_loudness(truth: Truth) -> Loudness | None:
+    """Return whether the faults of an episode are gray or loud; None for unknown faults.
+
+    An episode with several faults is loud if one of them is.
+    """
+    names = {fault.fault for fault in truth.faults} or {truth.fault}
+    if not names <= GRAY_FAULTS | LOUD_FAULTS:
+        return None
+    return "gray" if names <= GRAY_FAULTS else "loud"

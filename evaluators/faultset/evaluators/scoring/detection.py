@@ -12,14 +12,8 @@ import numpy as np
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
-from faultset.evaluators.scoring.alarms import (
-    GAP_S,
-    Range,
-    average_precision,
-    list_alarms,
-    true_alarms,
-    vus_pr,
-)
+from faultset.evaluators.scoring.alarms import GAP_S, Range, average_precision, list_alarms, true_alarms, vus_pr
+from faultset.evaluators.scoring.intervals import Estimate, clustered_mean, clustered_ratio, event_rate, unknown
 from faultset.evaluators.scoring.metrics import (
     BUDGETS_S,
     CLOSED_FORM,
@@ -31,8 +25,7 @@ from faultset.evaluators.scoring.metrics import (
     median,
     once_per_case,
 )
-from faultset.evaluators.statistics.comparison import balanced_accuracy, matthews_correlation
-from faultset.evaluators.statistics.intervals import Estimate, clustered_mean, clustered_ratio, event_rate, unknown
+from faultset.evaluators.scoring.paired_tests import balanced_accuracy, matthews_correlation
 
 BUFFER_S = 30
 _HOUR_NS = 3600 * SECOND_NS

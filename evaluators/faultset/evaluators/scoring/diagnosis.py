@@ -12,10 +12,9 @@ import numpy as np
 
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.results.truth import Truth
-from faultset.evaluators.scoring.localization import names_nothing
+from faultset.evaluators.scoring.intervals import TOO_FEW, Estimate
+from faultset.evaluators.scoring.localization import SetScore, names_nothing, score_set
 from faultset.evaluators.scoring.metrics import Metric, ScoredCase, limit_evidence, median
-from faultset.evaluators.scoring.rankings import SetScore, score_set
-from faultset.evaluators.statistics.intervals import TOO_FEW, Estimate
 
 Pair = tuple[str, str]
 NOTHING_TO_LEARN_FROM = f"{TOO_FEW}: no training episode has the label of a tested fault"

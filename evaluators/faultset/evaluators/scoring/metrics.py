@@ -18,7 +18,7 @@ import numpy as np
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.rows import ResultRow, amount_of
 from faultset.evaluators.results.truth import Truth
-from faultset.evaluators.statistics.intervals import (
+from faultset.evaluators.scoring.intervals import (
     SHARE,
     Estimate,
     clustered_mean,
@@ -104,7 +104,6 @@ def ratio(part: Metric, whole: Metric) -> Aggregate:
 
 
 def list_clusters(cases: Sequence[ScoredCase]) -> list[Hashable]:
-    """Return the cluster of each case."""
     return [case.truth.cluster for case in cases]
 
 
@@ -206,7 +205,6 @@ class Metric:
 
 
 def once_per_case(function: Callable[[ScoredCase], Value]) -> Callable[[ScoredCase], Value]:
-    """Cache a function of a case in the case."""
 
     @functools.wraps(function)
     def compute_once(case: ScoredCase) -> Value:

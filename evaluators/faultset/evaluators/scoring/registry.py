@@ -74,7 +74,6 @@ def _check_plugin(name: str, loaded: object) -> Metric:
 
 
 def find_scorer(name: str) -> Metric:
-    """Return an installed scorer by its name."""
     return load_plugin(GROUP, name, kind="scorer", accept=_check_plugin)
 
 
@@ -106,15 +105,7 @@ def _guard_value(scorer: Metric) -> Callable[[ScoredCase], float]:
 def check_declaration(scorer: object, name: str | None = None) -> Metric:
     """Return the scorer if its declaration is valid.
 
-    Parameters
-    ----------
-    name
-        Name of its entry point.
-
-    Raises
-    ------
-    UsageError
-        It is not a `Metric` with `compute`, has the name of a built-in metric, or a field has an unknown value.
+    `name`: name of its entry point.
     """
     label = name or getattr(scorer, "name", repr(scorer))
     if not isinstance(scorer, Metric) or scorer.compute is None:

@@ -17,7 +17,7 @@ from faultset.baselines.methods.detection.pretrained_forecaster import (
     load_model,
 )
 from faultset.core.errors import UsageError, is_installed
-from faultset.evaluators.execution.baseline_choice import choose_baselines
+from faultset.evaluators.execution.plan import choose_baselines
 
 NAME = "pretrained-forecast-residual"
 

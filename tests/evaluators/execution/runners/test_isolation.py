@@ -19,7 +19,7 @@ import pytest
 from faultset.baselines.api.contract import Detection
 from faultset.baselines.api.registry import BaselineSpec
 from faultset.core.landlock import landlock_version
-from faultset.evaluators.execution.runners import confinement, process_trees
+from faultset.evaluators.execution.runners import baseline_worker, process_trees
 from faultset.evaluators.execution.runners.messages import Blob, FitRequest, MethodProcess, RunLimits, RunnerOutcome
 from faultset.evaluators.execution.runners.runner_process import MARK, RunnerProcess, next_number
 
@@ -173,10 +173,10 @@ def test_a_folder_of_code_around_the_dataset_does_not_open_it(
     runner: RunnerProcess, example_dataset: Path, episode: Path
 ):
     hidden = [str(path) for path in (example_dataset / "episodes", example_dataset / "versions")]
-    allowed, listed = confinement._list_readable(os.path.realpath(example_dataset.parent), hidden)
+    allowed, listed = baseline_worker._list_readable(os.path.realpath(example_dataset.parent), hidden)
     assert not any(str(example_dataset / "episodes").startswith(path) for path in allowed)
     assert os.path.realpath(example_dataset) in listed
-    assert confinement._list_readable("/usr", hidden) == (["/usr"], [])
+    assert baseline_worker._list_readable("/usr", hidden) == (["/usr"], [])
 
 
 @confined
@@ -229,12 +229,7 @@ def test_an_answer_is_never_unpickled_outside_of_the_method(runner: RunnerProces
         def fit(self, healthy: Any) -> Any:
             return Model()
 
-    spec = BaselineSpec(
-        name="fits",
-        task="detection",
-        tables=(),
-        factory=lambda: Fits(None),
-    )
+    spec = BaselineSpec(name="fits", task="detection", tables=(), factory=lambda: Fits(None))
     process = MethodProcess(key="fits", built_in=False, episodes=(), tables=(), code=())
     request = FitRequest(
         number=next_number(), process=process, spec=Blob.of(cloudpickle.dumps(spec)), seed=0, episodes=()
@@ -287,5 +282,5 @@ def _marked(variable: str) -> Iterator[int]:
 
 
 def test_a_kernel_that_cannot_confine_is_said_so(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(confinement, "landlock_version", lambda: 0)
-    assert confinement.describe_confinement().startswith("not isolated")
+    monkeypatch.setattr(baseline_worker, "landlock_version", lambda: 0)
+    assert baseline_worker.describe_confinement().startswith("not isolated")

@@ -119,22 +119,11 @@ class FitsToNothing(Calm):
 
 
 def spec_of(cls: type, *needs: str) -> BaselineSpec:
-    return BaselineSpec(
-        name=cls.__name__.lower(),
-        task="detection",
-        tables=(),
-        needs=frozenset(needs),
-        factory=cls,
-    )
+    return BaselineSpec(name=cls.__name__.lower(), task="detection", tables=(), needs=frozenset(needs), factory=cls)
 
 
 def ask(
-    runner: RunnerProcess,
-    dataset: Path,
-    cls: type,
-    kind: Action | Literal["fit"] = "detect",
-    *needs: str,
-    **limits,
+    runner: RunnerProcess, dataset: Path, cls: type, kind: Action | Literal["fit"] = "detect", *needs: str, **limits
 ) -> RunnerOutcome:
     folder = next(iter(sorted((dataset / "episodes").iterdir())))
     spec = Blob.of(cloudpickle.dumps(spec_of(cls, *needs)))

@@ -18,36 +18,21 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import NoReturn
 
 from faultset.core.processes import adopt_orphans, die_with_parent, make_scratch
 from faultset.evaluators.execution.runners import process_trees
-from faultset.evaluators.execution.runners.messages import (
-    EMPTY_BLOB,
-    HEADER_BYTES,
-    MODEL_BYTES,
-    AnswerRequest,
-    Blob,
-    FitRequest,
-    MethodProcess,
-    imported_modules,
-)
+from faultset.evaluators.execution.runners.answers import HEADER_BYTES, MODEL_BYTES, imported_modules
+from faultset.evaluators.execution.runners.messages import EMPTY_BLOB, AnswerRequest, Blob, FitRequest, MethodProcess
 
 _PRELOADED = (
-    "cloudpickle",
-    "numpy",
     "pandas",
     "pyarrow.parquet",
-    "faultset.baselines.api.contract",
-    "faultset.baselines.api.registry",
     "faultset.datasets.cache",
     "faultset.datasets.metrics.frames",
-    "faultset.evaluators.execution.runners.answers",
     "faultset.evaluators.execution.runners.baseline_worker",
-    "faultset.evaluators.execution.runners.confinement",
-    "faultset.evaluators.execution.runners.views",
 )
 _ENDING_TIMEOUT_S = 5.0
 
@@ -91,7 +76,7 @@ class ForkServer:
                 request: FitRequest | AnswerRequest = self._client.recv()
             except EOFError:
                 return
-            self._handle(self._fill_in_blobs(request))
+            self._handle(request.map_blobs(self._restore))
 
     def _handle(self, request: FitRequest | AnswerRequest) -> None:
         child = self._child_for(request.process)
@@ -173,13 +158,8 @@ class ForkServer:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0 if pid in strays else os.WNOHANG)
 
-    def _fill_in_blobs(self, request: FitRequest | AnswerRequest) -> FitRequest | AnswerRequest:
-        """Fill in the bytes that were sent earlier."""
-        if isinstance(request, FitRequest):
-            return replace(request, spec=self._restore(request.spec))
-        return replace(request, spec=self._restore(request.spec), model=self._restore(request.model))
-
     def _restore(self, blob: Blob) -> Blob:
+        """Fill in bytes that were sent earlier."""
         if blob.data:
             self._blobs[blob.digest] = blob.data
         return Blob(digest=blob.digest, data=self._blobs[blob.digest])

@@ -75,10 +75,8 @@ def resident_bytes(pids: list[int]) -> int:
     """Return the resident memory of several processes; shared pages count once per process."""
     total = 0
     for pid in pids:
-        try:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, IndexError):
             total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
-        except (FileNotFoundError, ProcessLookupError, IndexError):
-            continue
     return total
 
 
@@ -86,49 +84,15 @@ def proportional_bytes(pids: list[int]) -> int:
     """Return the memory of several processes with shared pages divided among them; slower to read."""
     total = 0
     for pid in pids:
-        try:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
                 if line.startswith("Pss:"):
                     total += int(line.split()[1]) * 1024
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
     return total
 
 
-class PeakMemory:
-    """Meter of this process's peak resident memory; create it before the process loses access to /proc."""
-
-    def __init__(self) -> None:
-        self._clear_refs: int | None = None
-        with contextlib.suppress(OSError):
-            self._clear_refs = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
-
-    def reset(self) -> None:
-        """Start a new measurement, if the kernel allows it."""
-        if self._clear_refs is not None:
-            with contextlib.suppress(OSError):
-                os.write(self._clear_refs, b"5")
-
-    def bytes(self) -> int:
-        """Return the peak since `reset`; 0 if it cannot be read."""
-        try:
-            status = Path("/proc/self/status").read_text()
-        except OSError:
-            return 0
-        for line in status.splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-        return 0
-
-
 def _children(pid: int) -> Iterator[int]:
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except (FileNotFoundError, ProcessLookupError):
-        return
-    for thread in threads:
-        try:
-            text = Path(f"/proc/{pid}/task/{thread}/children").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        yield from (int(child) for child in text.split())
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                yield from map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())

@@ -22,17 +22,14 @@ from typing import Any
 
 from faultset.core.processes import import_path, python_command, remove_abandoned
 from faultset.evaluators.execution.runners import process_trees
+from faultset.evaluators.execution.runners.answers import HEADER_BYTES, MODEL_BYTES, UnreadableReply, read_reply
 from faultset.evaluators.execution.runners.messages import (
-    HEADER_BYTES,
-    MODEL_BYTES,
     AnswerRequest,
     Blob,
     FitRequest,
     RunLimits,
     RunnerOutcome,
     RunnerStopped,
-    UnreadableReply,
-    read_reply,
 )
 from faultset.evaluators.results.rows import Status
 
@@ -101,20 +98,15 @@ class RunnerProcess:
         self._tail, self._written = b"", 0
         try:
             assert self._server is not None
-            self._server.send(self._omit_sent_blobs(request))
+            self._server.send(request.map_blobs(self._omit_if_sent))
         except OSError:
             return self._report_end(time.monotonic(), 0)
         return self._watch(request, limits)
 
-    def _omit_sent_blobs(self, request: FitRequest | AnswerRequest) -> FitRequest | AnswerRequest:
-        """Leave out bytes that were sent to the process before."""
-        if isinstance(request, FitRequest):
-            return replace(request, spec=self._omit_if_sent(request.spec))
-        return replace(request, spec=self._omit_if_sent(request.spec), model=self._omit_if_sent(request.model))
-
     def _omit_if_sent(self, blob: Blob) -> Blob:
+        """Leave out bytes that were sent to the process before."""
         if blob.digest in self._sent:
-            return blob.without_data
+            return replace(blob, data=b"")
         self._sent.add(blob.digest)
         return blob
 
@@ -153,14 +145,14 @@ class RunnerProcess:
                 return self._check_reply(request, started, peak, limits)
             if kind == "ended":
                 assert message is not None
-                return self._report_method_end(message["code"], started, peak)
+                self._read_output()
+                return self._exit_outcome(message["code"], started, peak)
             if has_closed or self._has_exited():
                 return self._report_end(started, peak)
             if message is None:
                 peak = max(peak, self._memory(limits.memory_bytes))
             if peak > limits.memory_bytes:
-                reason = f"used {peak / 2**20:.0f} MiB, but the limit is {limits.memory_bytes / 2**20:.0f} MiB"
-                return self._give_up("memory", reason, started, peak)
+                return self._give_up("memory", limits.describe_excess(peak), started, peak)
             if self._written > _MAX_OUTPUT_BYTES:
                 reason = f"wrote more than {_MAX_OUTPUT_BYTES >> 20} MiB of output"
                 return self._give_up("output", reason, started, peak)
@@ -187,8 +179,7 @@ class RunnerProcess:
         peak = max(reply.peak_bytes, sampled_peak)
         if peak > limits.memory_bytes:
             self._restart()
-            reason = f"used {peak / 2**20:.0f} MiB, but the limit is {limits.memory_bytes / 2**20:.0f} MiB"
-            return RunnerOutcome(status="memory", reason=reason, seconds=seconds, peak_bytes=peak)
+            return RunnerOutcome(status="memory", reason=limits.describe_excess(peak), seconds=seconds, peak_bytes=peak)
         return replace(reply, seconds=seconds, cpu_seconds=cpu_seconds, peak_bytes=peak)
 
     def _give_up(self, status: Status, reason: str, started: float, peak: int) -> RunnerOutcome:
@@ -210,22 +201,16 @@ class RunnerProcess:
         self._restart()
         return outcome
 
-    def _report_method_end(self, code: int | None, started: float, peak: int) -> RunnerOutcome:
-        self._read_output()
-        return self._exit_outcome(code, started, peak)
-
     def _exit_outcome(self, code: int | None, started: float, peak: int) -> RunnerOutcome:
         text = " ".join(self._tail.decode(errors="replace").split())[-200:]
-        ending = "its process ended" if code is None else _describe_exit(code)
-        reason = f"{ending}; last output: {text}" if text else ending
+        ending = "" if code is None else f" by signal {-code}" if code < 0 else f" with code {code}"
+        reason = f"its process {'was ' if code is not None and code < 0 else ''}ended{ending}"
+        reason += f"; last output: {text}" if text else ""
         return RunnerOutcome(status="exit", reason=reason, seconds=time.monotonic() - started, peak_bytes=peak)
 
     def _read(self, wait_s: float) -> tuple[dict[str, Any] | None, bool]:
         """Return the next message, if any, and whether the fork server closed its side."""
-        watched = [
-            *([self._server] if self._server is not None else []),
-            *([self._output] if self._output >= 0 else []),
-        ]
+        watched = [*filter(None, [self._server]), *([self._output] if self._output >= 0 else [])]
         try:
             ready = wait(watched, wait_s)
         except (OSError, ValueError):
@@ -309,12 +294,6 @@ def next_number() -> int:
     return next(_numbers)
 
 
-def _describe_exit(code: int) -> str:
-    if code < 0:
-        return f"its process was ended by signal {-code}"
-    return f"its process ended with code {code}"
-
-
 def limit_transfers(connection: Connection, timeout_s: int) -> None:
     """Set a timeout for each message; a process that stops in the middle of one counts as gone."""
     with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
@@ -371,10 +350,8 @@ class RunnerPool:
         with self._lock:
             if self._stopped:
                 raise RunnerStopped
-            best = next((i for i, (last, _) in enumerate(self._free) if last == episode), None)
-            if best is None and self._free:
-                best = 0
-            if best is not None:
+            if self._free:
+                best = next((i for i, (last, _) in enumerate(self._free) if last == episode), 0)
                 return self._free.pop(best)[1]
             runner = RunnerProcess()
             self._all.append(runner)

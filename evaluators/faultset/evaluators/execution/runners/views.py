@@ -43,7 +43,6 @@ class Cache:
         return int(self._values.currsize)
 
     def get_or_compute(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """Return the cached value of a key, or compute and cache it."""
         if key in self._values:
             return self._values[key]
         value = compute()
@@ -51,7 +50,6 @@ class Cache:
         return value
 
     def get(self, key: Hashable) -> Any:
-        """Return the cached value of a key, or None."""
         return self._values.get(key)
 
     def put(self, key: Hashable, value: Any) -> None:

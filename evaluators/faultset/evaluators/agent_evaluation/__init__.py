@@ -1,1 +1,0 @@
-"""Agents in an evaluation: their questions, and their recorded runs as result rows."""

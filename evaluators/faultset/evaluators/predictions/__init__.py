@@ -1,1 +1,0 @@
-"""Prediction files: answers of external models, scored with the baselines."""
