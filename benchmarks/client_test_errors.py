@@ -2,16 +2,18 @@
 
     python benchmarks/client_test_errors.py DATASET... [--simulated 400]
 
-Pairs of windows without a fault have three sources: episodes without a fault, forwards and backwards in time, with
-the onset from their plan; the time before the injection of every episode, split in two; and simulated requests
-with slow periods, latencies that drift together, and background errors in bursts. Afterwards the script judges every
-episode with a fault again and lists verdicts that change, and dormant faults that are manifest.
+Pairs of windows without a fault have four sources: episodes without a fault, forwards and backwards in time, with
+the onset from their plan; the time before the injection of every episode, split in two; the windows in healthy
+stretches of recordings that `faultset judge` also uses, forwards and backwards; and simulated requests with slow
+periods, latencies that drift together, and background errors in bursts. Afterwards the script judges every episode
+with a fault again and lists verdicts that change, and dormant faults that are manifest.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import cycle
 from typing import NamedTuple
 
 import click
@@ -22,6 +24,7 @@ from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import random_draws, read_plan
 from faultset.collector.verdicts.client_requests import ComparisonWindows, SliTest, as_seen_at, sli_tests, with_load
 from faultset.collector.verdicts.exact_tests import compute_binomial_interval
+from faultset.collector.verdicts.incident_verdicts import PlannedRecording, find_planned_recordings
 from faultset.collector.verdicts.verdict import judge_episode
 from faultset.core.times import SECOND_NS
 from faultset.datasets import open_dataset
@@ -65,6 +68,31 @@ def recorded_pairs(episode: Episode) -> Iterator[Pair]:
         yield Pair(f"{plan.no_fault_kind} episode", requests, windows)
         reverse = requests.assign(scheduled=start_ns + end_ns - requests["scheduled"])
         yield Pair(f"{plan.no_fault_kind} episode, backwards", reverse, windows)
+
+
+def healthy_pairs(planned: PlannedRecording) -> Iterator[Pair]:
+    """Yield the pairs in healthy stretches of a recording, as long as its incidents."""
+    durations = (incident.fault_duration_ns for incident in planned.recording.truth.incidents)
+    lengths_ns = [duration_ns for duration_ns in durations if duration_ns is not None]
+    next_lengths = cycle(lengths_ns)
+    for onset_ns, last_ns in planned.healthy_onsets():
+        if onset_ns + min(lengths_ns) > last_ns:
+            continue
+        windows = planned.windows_around(onset_ns, min(next(next_lengths), last_ns - onset_ns))
+        requests = planned.recording.table("requests", windows.start_ns, windows.end_ns).to_pandas()
+        requests = requests.assign(scheduled=requests["scheduled"].astype("int64"))
+        if not planned.plan.traffic.pattern.is_constant:
+            requests = with_load(requests)
+        yield Pair("healthy stretch", requests, windows)
+        both_ns = windows.start_ns + windows.end_ns
+        backwards = ComparisonWindows(
+            start_ns=windows.start_ns,
+            reference_end_ns=both_ns - windows.onset_ns,
+            onset_ns=both_ns - windows.reference_end_ns,
+            end_ns=windows.end_ns,
+        )
+        reverse = requests.assign(scheduled=both_ns - requests["scheduled"])
+        yield Pair("healthy stretch, backwards", reverse, backwards)
 
 
 def simulated_pair(seed: int) -> Pair:
@@ -144,6 +172,9 @@ def main(datasets: tuple[str, ...], simulated: int) -> None:
 
     for path in datasets:
         dataset = open_dataset(path)
+        for planned in find_planned_recordings(dataset.recordings()):
+            for pair in healthy_pairs(planned):
+                count(pair, planned.recording.id)
         for name in dataset.episodes:
             for pair in recorded_pairs(dataset[name]):
                 count(pair, name)
