@@ -2,118 +2,149 @@
 
     python benchmarks/evidence_ablation.py datasets/core-2 [--out FOLDER] [--write]
 
-The script evaluates the method and its copies without one source, with the true onset and at the alarm of
-`trace-errors`, and prints AC@1 and the paired differences to the whole method over clusters (Holm over the sources).
-`--out` stores the evaluation and resumes an interrupted one. `--write` puts the table into evidence_ablation.md, which
-docs/results/sensitivity.md shows.
+The script evaluates the method with the true onset and at the alarm of `trace-errors`, repeats its answers without one
+source in this process, and prints AC@1 and the paired differences to the whole method over clusters (Holm over the
+sources). `--out` stores the evaluation and resumes an interrupted one. `--write` puts the table into
+evidence_ablation.md, which docs/results/sensitivity.md shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import click
 
-from faultset.baselines.api.contract import Ranking
-from faultset.baselines.api.registry import BaselineSpec, get_baseline
 from faultset.baselines.methods.localization import combined_evidence
-from faultset.core.command_line.progress import report_progress
+from faultset.baselines.methods.localization.combined_evidence import CombinedEvidence
+from faultset.core.output import report_progress
+from faultset.datasets import open_dataset
+from faultset.datasets.dataset import Dataset
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators import Evaluation, evaluate
 from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.records import HEADLINE
+from faultset.evaluators.recordings.cut_episodes import cut_recordings
+from faultset.evaluators.results.rows import ResultRow
+from faultset.evaluators.scoring.rankings import score_ranking
 from faultset.evaluators.statistics.comparison import holm, paired_difference
 
 PAGE = Path(__file__).with_suffix(".md")
 METHOD = "combined-evidence"
+ROLLOUTS = "recognition of rollouts"
 SOURCES = {
     "metrics": "metric_evidence",
-    "error lines and missing lines": "log_evidence",
+    "log lines": "log_evidence",
     "failed calls": "_collect_failed_calls",
     "patterns of requests": "_collect_request_evidence",
     "object states": "_collect_object_evidence",
-    "recognition of rollouts": "successful_rollouts",
+    ROLLOUTS: "successful_rollouts",
     "explanation by calls": "read_call_graph",
 }
 """Source -> function of the method's module that reads it."""
+WHOLE = "nothing"
 PROTOCOLS = {"oracle": "true onset", "detected": "at the alarm"}
+Function = Callable[..., Any]
 
 
-class WithoutSource(combined_evidence.CombinedEvidence):
-    """Combined evidence in which one source is empty."""
+def localize_without_sources(view: EpisodeView, alarm_ns: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield the scores of the whole method and without each source; every source is read once."""
+    memory: dict[tuple[str, bool], Any] = {}
 
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self._source = source
+    def remember(name: str, function: Function) -> Function:
+        def remembered(*arguments: Any) -> Any:
+            # the evidence may depend on the rollouts, which one of the copies does not recognise
+            key = (name, arguments[-1] == {})
+            if key not in memory:
+                memory[key] = function(*arguments)
+            return memory[key]
 
-    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by the evidence of the other sources."""
-        nothing: Any = {} if self._source == "recognition of rollouts" else []
-        with patch.object(combined_evidence, SOURCES[self._source], lambda *_: nothing):
-            return super().localize(episode, alarm_ns)
+        return remembered
+
+    names = [*SOURCES.values(), "read_call_series", "_list_observed_services"]
+    readers = {name: remember(name, getattr(combined_evidence, name)) for name in names}
+    for source in (WHOLE, *SOURCES):
+        nothing: Any = {} if source == ROLLOUTS else []
+        missing = {} if source == WHOLE else {SOURCES[source]: lambda *_, nothing=nothing: nothing}
+        with replace_functions(readers | missing):
+            yield source, dict(CombinedEvidence().localize(view, alarm_ns).scores)
 
 
-def build_copies() -> Iterator[BaselineSpec]:
-    """Yield the method without each of its sources."""
-    spec = get_baseline(METHOD)
-    for source in SOURCES:
-        yield replace(spec, name=f"{METHOD} without {source}", factory=partial(WithoutSource, source))
+@contextmanager
+def replace_functions(functions: dict[str, Function]) -> Iterator[None]:
+    """Replace functions of the method's module."""
+    with ExitStack() as stack:
+        for name, function in functions.items():
+            stack.enter_context(patch.object(combined_evidence, name, function))
+        yield
 
 
-def compare_protocol(evaluation: Evaluation, protocol: str) -> dict[str, list[str]]:
-    """Return AC@1 and the difference to the whole method for each source, and AC@1 of the whole method."""
+def score_row(row: ResultRow, episodes: Dataset) -> dict[str, float]:
+    """Return AC@1 of the whole method and without each source; 0 without an alarm."""
+    if row.given_alarm_ns is None:
+        return dict.fromkeys((WHOLE, *SOURCES), 0.0)
+    causes = [frozenset(names) for names in row.truth.causes]
+    answers = localize_without_sources(episodes.view(row.episode), row.given_alarm_ns)
+    return {source: score_ranking(scores, causes, row.truth.candidates).ac(1) for source, scores in answers}
+
+
+def score_protocol(evaluation: Evaluation, protocol: str, episodes: Dataset) -> dict[str, list[str]]:
+    """Return AC@1 and the difference to the whole method for each source."""
     values = evaluation.episode_values("localization")
     chosen = values[(values["protocol"] == protocol) & (values["verdict"] == HEADLINE) & (values["metric"] == "ac1")]
-    scores = chosen.pivot(index="episode", columns="baseline", values="value")
-    truths = {row.episode: row.truth for row in evaluation.rows}
-    clusters = [truths[episode].cluster for episode in scores.index]
-    whole = scores[METHOD]
-    names = {source: f"{METHOD} without {source}" for source in SOURCES}
-    pairs = {source: paired_difference(scores[name], whole, clusters) for source, name in names.items()}
+    scored = set(chosen["episode"])
+    rows = [r for r in evaluation.rows if (r.baseline, r.protocol) == (METHOD, protocol) and r.episode in scored]
+    scores: defaultdict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        for source, value in score_row(row, episodes).items():
+            scores[source].append(value)
+    clusters = [row.truth.cluster for row in rows]
+    pairs = {source: paired_difference(scores[source], scores[WHOLE], clusters) for source in SOURCES}
     adjusted = holm([pair.test.p for pair in pairs.values()])
-    cells = {"": [f"{whole.mean():.2f}", ""]}
+    cells = {WHOLE: [f"{sum(scores[WHOLE]) / len(rows):.2f}", f"{len(rows)} faults, {len(set(clusters))} clusters"]}
     for (source, pair), p in zip(pairs.items(), adjusted, strict=True):
         difference = pair.difference
         bounds = f" [{difference.low:+.2f}, {difference.high:+.2f}]" if difference.interval_known else ""
         text = f"{difference.value:+.2f}{bounds} {number_formats.p_value(p)}".strip()
-        cells[source] = [f"{scores[names[source]].mean():.2f}", f"**{text}**" if p < 0.05 else text]
+        cells[source] = [f"{sum(scores[source]) / len(rows):.2f}", f"**{text}**" if p < 0.05 else text]
     return cells
 
 
-def format_table(evaluation: Evaluation) -> str:
-    """Return the table in Markdown, with the number of episodes in its corner."""
-    columns = {protocol: compare_protocol(evaluation, protocol) for protocol in PROTOCOLS}
+def format_table(evaluation: Evaluation, episodes: Dataset) -> str:
+    """Return the table in Markdown."""
+    columns = [score_protocol(evaluation, protocol, episodes) for protocol in PROTOCOLS]
     titles = " | ".join(f"AC@1, {title} | difference" for title in PROTOCOLS.values())
-    lines = [f"| {METHOD} without | {titles} |", f"|---|{'---:|---|' * len(PROTOCOLS)}"]
-    for source in ("", *SOURCES):
-        cells = [cell for column in columns.values() for cell in column[source]]
-        lines.append(f"| {source or 'nothing'} | {' | '.join(cells)} |")
+    lines = [f"| `{METHOD}` without | {titles} |", f"|---|{'---:|---|' * len(PROTOCOLS)}"]
+    for source in (WHOLE, *SOURCES):
+        cells = [cell for column in columns for cell in column[source]]
+        lines.append(f"| {source} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 @click.command()
-@click.argument("dataset")
+@click.argument("path", metavar="DATASET")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the evaluation; an interrupted one is resumed.")
 @click.option("--workers", type=int, default=2, show_default=True)
 @click.option("--write", is_flag=True, help="Put the table into evidence_ablation.md.")
-def main(dataset: str, out: Path | None, workers: int, write: bool) -> None:
+def main(path: str, out: Path | None, workers: int, write: bool) -> None:
     """Print the table."""
+    dataset = open_dataset(path)
     with report_progress("evaluating") as progress:
         evaluation = evaluate(
             dataset,
-            ["trace-errors", METHOD, *build_copies()],
+            ["trace-errors", METHOD],
             tasks=["detection", "localization"],
             thresholds=["reference"],
             workers=workers,
             out=out,
             progress=progress,
         )
-    table = format_table(evaluation)
+    cuts = cut_recordings(dataset) if dataset.recording_files else None
+    table = format_table(evaluation, dataset if cuts is None else cuts.dataset)
     click.echo(table)
     if write:
         PAGE.write_text(table + "\n", encoding="utf-8")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from faultset.core.files import translate_write_errors, write_text
 from faultset.core.locks import new_folder
 from faultset.core.output import Progress, StepCounter
 from faultset.datasets.dataset import Dataset, Episode, open_dataset
+from faultset.datasets.format.context import Sampling
 from faultset.datasets.format.episodes import JOURNAL_FILE, EpisodeWriter, run_digest
 from faultset.datasets.format.incidents import chunk_truth
 from faultset.datasets.format.labels import Label
@@ -35,6 +36,7 @@ from faultset.datasets.format.schemas import time_column
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.recordings.recording import Recording
+from faultset.datasets.recordings.view import RecordingView
 
 
 def copy_episode(
@@ -148,7 +150,7 @@ def compact_dataset(
             episode = dataset[name]
             spans, logs = (episode.view.table(table) for table in _TEXTS)
             is_kept = _sample_traces(spans["trace_id"], traces)
-            left_out = spans.filter(pc.invert(is_kept)).select(["trace_id", "span_id"])
+            left_out = _list_ids(spans.filter(pc.invert(is_kept)))
             tables = number_ids([spans.filter(is_kept), logs], list(_TEXTS.values()), name, left_out)
             changed = dict(zip(_TEXTS, tables, strict=True))
             copy_episode(episode, folder, changed, smallest=True)
@@ -176,12 +178,15 @@ def compact_recording(recording: Recording[Dataset], folder: Path, traces: float
     view = recording.view
     sampling = replace(view.context.sampling, traces=view.context.sampling.traces * traces)
     writer = RecordingWriter(folder, replace(view.context, sampling=sampling), smallest=True)
+    recorded_traces = _list_recorded_traces(view) if view.context.sampling.traces < 1 else set[str]()
     numbering = IdNumbering()
     segment = 0
     for chunk in view.chunks:
         tables = {table: view.table(table, chunk.start_ns, chunk.end_ns) for table in view.tables}
         is_kept = _sample_traces(tables["spans"]["trace_id"], traces)
-        left_out = tables["spans"].filter(pc.invert(is_kept)).select(["trace_id", "span_id"])
+        left_out = _list_ids(tables["spans"].filter(pc.invert(is_kept)))
+        if view.context.sampling.traces < 1:
+            left_out |= _list_unsampled_ids(tables["logs"], view.context.sampling, recorded_traces)
         sampled = [tables["spans"].filter(is_kept), tables["logs"]]
         numbered = number_ids(sampled, list(_TEXTS.values()), recording.id, left_out, numbering)
         changed = tables | dict(zip(_TEXTS, numbered, strict=True))
@@ -217,7 +222,7 @@ def number_ids(
     tables: Sequence[pa.Table],
     texts: Sequence[str],
     episode: str,
-    left_out: pa.Table,
+    left_out: Collection[str],
     numbering: IdNumbering | None = None,
 ) -> list[pa.Table]:
     """Replace each id of a trace or span with a prefix for the episode and a number in order of appearance.
@@ -231,12 +236,11 @@ def number_ids(
     episode
         Id of the episode.
     left_out
-        `trace_id` and `span_id` of the omitted spans.
+        Ids of the omitted traces and spans.
     numbering
         State after the previous tables; by default there were none.
     """
     numbering = numbering or IdNumbering()
-    omitted = {value for column in left_out.columns for value in column.to_pylist()}
     prefix = hashlib.sha256(episode.encode()).hexdigest()
     numbers: dict[str, str] = {}
     for digits in sorted({*_IDS.values()}):
@@ -254,7 +258,8 @@ def number_ids(
                 continue
             numbering.counts[digits] += 1
             number = numbering.counts[digits]
-            numbers[old] = f"{LEFT_OUT if old in omitted else KEPT}{prefix[: half - 1]}{number:0{half}x}"
+            is_left_out = old in left_out or old.startswith(LEFT_OUT + prefix[: half - 1])
+            numbers[old] = f"{LEFT_OUT if is_left_out else KEPT}{prefix[: half - 1]}{number:0{half}x}"
     numbering.numbers = numbers
     results = []
     for table, text in zip(tables, texts, strict=True):
@@ -263,6 +268,27 @@ def number_ids(
             changed = _with_column(changed, name, [numbers.get(old) for old in table[name].to_pylist()])
         results.append(_with_column(changed, text, _replace_ids(table[text].to_pylist(), numbers)))
     return results
+
+
+def _list_ids(table: pa.Table) -> set[str]:
+    """Return the ids of the traces and spans of a table."""
+    return {value for name in ("trace_id", "span_id") for value in table[name].drop_null().to_pylist()}
+
+
+def _list_recorded_traces(view: RecordingView) -> set[str]:
+    """Return the ids of all traces with spans in a recording."""
+    spans = (view.table("spans", chunk.start_ns, chunk.end_ns, ["trace_id"]) for chunk in view.chunks)
+    return {trace_id for table in spans for trace_id in table["trace_id"].unique().to_pylist()}
+
+
+def _list_unsampled_ids(logs: pa.Table, sampling: Sampling, recorded_traces: Collection[str]) -> set[str]:
+    """Return the ids on log lines whose traces were not sampled when they were recorded."""
+    unsampled = [
+        trace_id
+        for trace_id in logs["trace_id"].drop_null().unique().to_pylist()
+        if trace_id not in recorded_traces and not sampling.samples(trace_id)
+    ]
+    return _list_ids(logs.filter(pc.is_in(logs["trace_id"], value_set=pa.array(unsampled, pa.string()))))
 
 
 def _replace_ids(texts: Sequence[str | None], numbers: dict[str, str]) -> list[str | None]:

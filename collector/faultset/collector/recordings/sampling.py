@@ -13,7 +13,6 @@ from faultset.datasets.format.context import Sampling
 
 # type checkers do not see the module's functions, which are created at import
 pc: Any = arrow_compute
-_ID_COUNT = 16**8
 
 
 def select_traces(spans: pa.Table, sampling: Sampling) -> pa.Array:
@@ -26,8 +25,7 @@ def select_traces(spans: pa.Table, sampling: Sampling) -> pa.Array:
     """
     ids = spans["trace_id"]
     trace_ids = ids.unique().to_pylist()
-    # the last digits, because some tracers put the time into the first
-    kept_ids = {trace for trace in trace_ids if int(trace[-8:] or "0", 16) < sampling.traces * _ID_COUNT}
+    kept_ids = {trace for trace in trace_ids if sampling.samples(trace)}
     if sampling.slow_traces_s is not None:
         failed = pc.equal(spans["status"].cast(pa.string()), "error")
         slow = pc.greater_equal(spans["duration_ns"], round(sampling.slow_traces_s * SECOND_NS))
