@@ -2,10 +2,10 @@
 
     python benchmarks/sensitivity.py DATASET [--methods mksmc,baro,...] [--write]
 
-Prints tables in which defaults are bold; `--write` also puts them into docs/results/sensitivity.md. One default
-changes at a time. Localizers get the true onset of manifest faults; detectors also run on episodes without a fault.
-Localizers that draw random numbers run with three seeds, detectors with one. Methods run in this process, without
-limits.
+Prints tables in which defaults are bold; `--write` also puts them into sensitivity.md, which
+docs/results/sensitivity.md shows. One default changes at a time. Localizers get the true onset of manifest faults;
+detectors also run on episodes without a fault. Localizers that draw random numbers run with three seeds, detectors with
+one. Methods run in this process, without limits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from faultset.evaluators.execution.dataset_source import truncate_episode
 from faultset.evaluators.results.truth import Truth, build_truth
 from faultset.evaluators.scoring.localization import score_ranking
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "results" / "sensitivity.md"
+PAGE = Path(__file__).with_suffix(".md")
 SEEDS = 3
 SECOND_NS = 1_000_000_000
 
@@ -258,7 +258,7 @@ def format_measurements(measurements: Sequence[Measurement]) -> Iterator[str]:
     show_default=True,
     help="Comma-separated names.",
 )
-@click.option("--write", is_flag=True, help="Put the tables into docs/results/sensitivity.md.")
+@click.option("--write", is_flag=True, help="Put the tables into sensitivity.md.")
 def main(path: str, methods: str, write: bool) -> None:
     """Print the tables."""
     dataset = open_dataset(path)
@@ -273,18 +273,7 @@ def main(path: str, methods: str, write: bool) -> None:
     text = "\n".join([heading, "", *format_measurements(measurements)])
     click.echo(text)
     if write:
-        write_between(text)
-
-
-def write_between(inside: str) -> None:
-    """Write the tables between the page's markers."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    begin, end = "<!-- sensitivity -->", "<!-- end sensitivity -->"
-    before, _, rest = text.partition(begin)
-    _, separator, after = rest.partition(end)
-    if not separator:
-        raise SystemExit(f"{DOCUMENT} has no markers {begin} and {end}")
-    DOCUMENT.write_text(f"{before}{begin}\n\n{inside}\n\n{end}{after}", encoding="utf-8")
+        PAGE.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
