@@ -121,9 +121,6 @@ def test_methods_cannot_read_them(example_copy: Path, folder: Path):
     assert str(folder) in plan.context.hidden
 
 
-pytestmark = pytest.mark.slow
-
-
 EVALUATE = "from faultset.evaluators.cli.evaluate import evaluate; evaluate()"
 
 
@@ -175,6 +172,7 @@ def assert_one_sentence(done: subprocess.CompletedProcess[str]) -> None:
     assert "space" in errors[0], errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kib", "full"), [(64, True), (4, False), (40, False), (60, False)])
 def test_a_full_disk_is_one_sentence(kib: int, full: bool, example_dataset: Path, tmp_path: Path) -> None:
     folder = tmp_path / "small"
@@ -184,6 +182,7 @@ def test_a_full_disk_is_one_sentence(kib: int, full: bool, example_dataset: Path
     assert not [name for name in left(done) if name.endswith((".tmp", "index.html", "report.html"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [["--baselines", "ksigma,max-z,baro,nsigma,spot"], ["--fresh"]])
 def test_results_that_were_there_stay_whole_when_the_disk_is_full(
     more: list[str], example_dataset: Path, tmp_path: Path
