@@ -6,6 +6,7 @@ import asyncio
 import functools
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,15 +61,6 @@ class StopLoad(Request[LoadStatistics]):
     """Stop sending and abandon unanswered requests."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _SentRequest:
-    number: int
-    request: ScheduledRequest
-    scheduled: int
-    sent: int
-    due: float
-
-
 class Generator:
     """Sends each request of a schedule through a driver when it is due.
 
@@ -112,15 +104,15 @@ class Generator:
         self._number += 1
         now, offset_ns = loop.time(), self._offset_ns
         self._worst_lag_s = max(self._worst_lag_s, now - due)
-        sent = _SentRequest(
+        record = functools.partial(
+            self._results.write,
             number=self._number,
-            request=request,
             scheduled=int(due * 1e9) + offset_ns,
             sent=int(now * 1e9) + offset_ns,
-            due=due,
+            endpoint=request.kind,
         )
-        self._record(sent, NONE, NONE, "unfinished")
-        task = loop.create_task(self._send(sent))
+        record(latency=NONE, status=NONE, outcome="unfinished")
+        task = loop.create_task(self._send(request, due, record))
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
 
@@ -129,21 +121,10 @@ class Generator:
         """Time of day minus the loop's clock, measured at the start of the load."""
         return time.time_ns() - int(asyncio.get_running_loop().time() * 1e9)
 
-    def _record(self, sent: _SentRequest, latency: int, status: int, outcome: str) -> None:
-        self._results.write(
-            number=sent.number,
-            scheduled=sent.scheduled,
-            sent=sent.sent,
-            endpoint=sent.request.kind,
-            latency=latency,
-            status=status,
-            outcome=outcome,
-        )
-
-    async def _send(self, sent: _SentRequest) -> None:
-        outcome, status = await self._driver.send(sent.request)
-        latency = int((asyncio.get_running_loop().time() - sent.due) * 1e9)
-        self._record(sent, latency, status, outcome)
+    async def _send(self, request: ScheduledRequest, due: float, record: Callable[..., None]) -> None:
+        outcome, status = await self._driver.send(request)
+        latency = int((asyncio.get_running_loop().time() - due) * 1e9)
+        record(latency=latency, status=status, outcome=outcome)
         self._outcomes[outcome] += 1
 
     def change(self, request: ChangeLoad) -> float:

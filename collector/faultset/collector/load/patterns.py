@@ -155,12 +155,10 @@ class LoadPattern:
     @property
     def min_share(self) -> float:
         """Lowest rate of the pattern, as a share of the mean rate."""
-        if self.kind == "bursty":
+        if self.kind in ("bursty", "daily"):
             share = self["burst_s"] / (self["burst_s"] + self["calm_s"])
-            return (1 - self["wave"]) / (1 + share * (self["burst"] - 1))
-        if self.kind == "daily":
-            share = self["burst_s"] / (self["burst_s"] + self["calm_s"])
-            return self["night"] / (1 + share * (self["burst"] - 1))
+            slowest = 1 - self["wave"] if self.kind == "bursty" else self["night"]
+            return slowest / (1 + share * (self["burst"] - 1))
         if self.kind == "ramp":
             return min(self["first"], self["last"])
         if self.kind == REPLAY:
@@ -323,37 +321,25 @@ def _integrate(time_s: float, times: np.ndarray, sums: np.ndarray) -> float:
     return rounds * float(sums[-1]) + float(np.interp(rest, times, sums))
 
 
+_PARAMETERS: dict[str, dict[str, tuple[float, float, float]]] = {
+    "bursty": {"wave": (0.25, 0, 0.9), "burst": (1.8, 1, 20), "burst_s": (3, 0.5, 3600), "calm_s": (12, 0.5, 3600)},
+    "daily": {"night": (0.4, 0.01, 1), "burst": (1, 1, 20), "burst_s": (20, 0.5, 3600), "calm_s": (240, 0.5, 3600)},
+    "flash-crowd": {"factor": (2.5, 1, 100), "rise_s": (5, 0.5, 3600), "decay_s": (30, 1, 36_000)},
+    "ramp": {"first": (0.6, 0.01, 100), "last": (1.4, 0.01, 100)},
+}
+"""Default, minimum and maximum of each parameter."""
+
 KINDS: Mapping[str, PatternKind] = {
-    CONSTANT: PatternKind(_yield_constant, {}),
-    "bursty": PatternKind(
-        _yield_bursty,
-        {
-            "wave": PatternParameter(0.25, 0, 0.9),
-            "burst": PatternParameter(1.8, 1, 20),
-            "burst_s": PatternParameter(3, 0.5, 3600),
-            "calm_s": PatternParameter(12, 0.5, 3600),
-        },
-    ),
-    "daily": PatternKind(
-        _yield_daily,
-        {
-            "night": PatternParameter(0.4, 0.01, 1),
-            "burst": PatternParameter(1, 1, 20),
-            "burst_s": PatternParameter(20, 0.5, 3600),
-            "calm_s": PatternParameter(240, 0.5, 3600),
-        },
-    ),
-    "flash-crowd": PatternKind(
-        _yield_flash_crowd,
-        {
-            "factor": PatternParameter(2.5, 1, 100),
-            "rise_s": PatternParameter(5, 0.5, 3600),
-            "decay_s": PatternParameter(30, 1, 36_000),
-        },
-    ),
-    "ramp": PatternKind(
-        _yield_ramp, {"first": PatternParameter(0.6, 0.01, 100), "last": PatternParameter(1.4, 0.01, 100)}
-    ),
-    REPLAY: PatternKind(_yield_replay, {}),
+    name: PatternKind(
+        curve, {parameter: PatternParameter(*values) for parameter, values in _PARAMETERS.get(name, {}).items()}
+    )
+    for name, curve in (
+        (CONSTANT, _yield_constant),
+        ("bursty", _yield_bursty),
+        ("daily", _yield_daily),
+        ("flash-crowd", _yield_flash_crowd),
+        ("ramp", _yield_ramp),
+        (REPLAY, _yield_replay),
+    )
 }
 """Kinds of patterns by name; docs/how-to/collect.md describes them and their parameters."""

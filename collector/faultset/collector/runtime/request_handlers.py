@@ -17,9 +17,7 @@ from faultset.collector.runtime.context import RequestContext, ServiceContext
 from faultset.collector.runtime.http.caller import earliest, now, time_left, within
 from faultset.collector.runtime.http.server import Handler, HttpRequest, Response
 from faultset.collector.runtime.http.status import BadRequest, Code, RpcError, http_status
-from faultset.collector.runtime.http.tracing import Span, Tracing, format_ids
-from faultset.collector.runtime.persona import Persona
-from faultset.collector.runtime.signals import Log, Metrics
+from faultset.collector.runtime.http.tracing import Span, format_ids
 from faultset.collector.runtime.steps.step import compile_steps
 from faultset.collector.spec.app import Operation
 from faultset.collector.spec.routes import find_route
@@ -70,20 +68,20 @@ def _json_reply(status: int, value: Any) -> Response:
     return Response(status, json.dumps(value).encode(), "application/json")
 
 
-def rpc_handler(
-    operations: Mapping[str, ServedOperation], *, log: Log, tracing: Tracing, metrics: Metrics, persona: Persona
-) -> Handler:
-    """Return the request handler of a service that other services call."""
-    active, style = metrics.active("POST"), persona.spans
+def _failure_reply(code: Code, message: str) -> Response:
+    return _json_reply(http_status(code), {"code": int(code), "message": message})
 
-    def respond_failure(code: Code, message: str) -> Response:
-        return _json_reply(http_status(code), {"code": int(code), "message": message})
+
+def rpc_handler(operations: Mapping[str, ServedOperation], service: ServiceContext) -> Handler:
+    """Return the request handler of a service that other services call."""
+    log, tracing, metrics, persona = service.log, service.tracing, service.metrics, service.persona
+    active, style = metrics.active("POST"), persona.spans
 
     async def handle(request: HttpRequest) -> Response:
         path = request.path
         served = operations.get(path)
         if served is None:
-            return respond_failure(Code.UNIMPLEMENTED, persona.unknown_operation(path))
+            return _failure_reply(Code.UNIMPLEMENTED, persona.unknown_operation(path))
         body, deadline = request.body, _read_deadline(request)
         if not served.observed:
             return await _respond_unobserved(served, body, deadline)
@@ -113,15 +111,14 @@ def rpc_handler(
                     span.fail(message)
             span.end()
             metrics.observe_request(path, "POST", str(http_status(code)), time.perf_counter() - start)
-        return respond_failure(code, message)
+        return _failure_reply(code, message)
 
     return handle
 
 
-def http_handler(
-    operations: Mapping[str, ServedOperation], *, log: Log, tracing: Tracing, metrics: Metrics, persona: Persona
-) -> Handler:
+def http_handler(operations: Mapping[str, ServedOperation], service: ServiceContext) -> Handler:
     """Return the request handler of a frontend."""
+    log, tracing, metrics, persona = service.log, service.tracing, service.metrics, service.persona
 
     async def handle(request: HttpRequest) -> Response:
         method = request.method
@@ -180,7 +177,7 @@ async def _respond_unobserved(served: ServedOperation, body: bytes, deadline: fl
         context = RequestContext(values=json.loads(body), trace=None, deadline=deadline)
         return _json_reply(200, await served.run(context))
     except RpcError as error:
-        return _json_reply(http_status(error.code), {"code": int(error.code), "message": error.description})
+        return _failure_reply(error.code, error.description)
 
 
 def _parse_body(request: HttpRequest) -> dict[str, Any]:

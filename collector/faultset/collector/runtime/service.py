@@ -140,15 +140,9 @@ class _RunningService:
         start_log.report("connecting")
         self.caller = caller = self._create_caller(clients)  # `end` closes it
         context = ServiceContext(
-            caller=caller,
-            stores=stores,
-            indexes={},
-            log=self.log,
-            tracing=self.tracing,
-            persona=self.persona,
-            metrics=self.metrics,
-            flags=self.flags,
-        )
+            caller=caller, stores=stores, indexes={}, log=self.log, tracing=self.tracing, persona=self.persona,
+            metrics=self.metrics, flags=self.flags,
+        )  # fmt: skip
         start_log.report("serving")
         context.indexes.update(await read_indexes(app, service, stores, start_log))
         self.flags.read_file()
@@ -212,10 +206,7 @@ class _RunningService:
             for name, operation in self.service.operations.items()
         }
         build_handler = http_handler if self.service.kind == "frontend" else rpc_handler
-        handler = build_handler(
-            operations, log=self.log, tracing=self.tracing, metrics=self.metrics, persona=self.persona
-        )
-        await self._serve(self.service.port, handler)
+        await self._serve(self.service.port, build_handler(operations, context))
 
     async def _before_request(self) -> None:
         if self.heap is not None:

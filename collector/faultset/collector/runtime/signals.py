@@ -127,44 +127,33 @@ class Metrics:
         disable_created_metrics()
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        server = Histogram(
-            "http_server_request_duration_seconds",
-            "Duration of HTTP server requests.",
-            ["http_route", "http_request_method", "http_response_status_code"],
+
+        def declare(kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
+            return lru_cache(maxsize=None)(kind(name, text, labels, registry=self.registry, **options).labels)
+
+        request_labels = ("http_route", "http_request_method", "http_response_status_code")
+        self._server = declare(
+            Histogram, "http_server_request_duration_seconds", "Duration of HTTP server requests.", *request_labels,
             buckets=HTTP_BUCKETS,
-            registry=self.registry,
-        )
-        client = Histogram(
-            "http_client_request_duration_seconds",
-            "Duration of HTTP client requests.",
-            ["server_address", "http_route", "http_request_method", "http_response_status_code"],
-            buckets=HTTP_BUCKETS,
-            registry=self.registry,
-        )
-        database = Histogram(
-            "db_client_operation_duration_seconds",
-            "Duration of database client operations.",
-            ["server_address", "db_system_name", "db_operation_name", "db_response_status_code"],
+        )  # fmt: skip
+        self.client = declare(
+            Histogram, "http_client_request_duration_seconds", "Duration of HTTP client requests.", "server_address",
+            *request_labels, buckets=HTTP_BUCKETS,
+        )  # fmt: skip
+        self.database = declare(
+            Histogram, "db_client_operation_duration_seconds", "Duration of database client operations.",
+            "server_address", "db_system_name", "db_operation_name", "db_response_status_code",
             buckets=DATABASE_BUCKETS,
-            registry=self.registry,
-        )
-        active = Gauge(
-            "http_server_active_requests",
-            "Number of active HTTP server requests.",
-            ["http_request_method"],
-            registry=self.registry,
+        )  # fmt: skip
+        self.active = declare(
+            Gauge, "http_server_active_requests", "Number of active HTTP server requests.", "http_request_method"
         )
         self._metrics_by_name: dict[str, Counter | Gauge | Histogram] = {}
-        self._server = lru_cache(maxsize=None)(server.labels)
         self._original: dict[str, Histogram] = {}
         if original is not None:
-            histogram = Histogram(
-                original.name, original.text, [original.label], buckets=original.buckets, registry=self.registry
-            )
-            self._original = {route: histogram.labels(value) for route, value in original.values.items()}
-        self.client = lru_cache(maxsize=None)(client.labels)
-        self.database = lru_cache(maxsize=None)(database.labels)
-        self.active = lru_cache(maxsize=None)(active.labels)
+            name, text, label, values, buckets = original
+            histogram = Histogram(name, text, [label], buckets=buckets, registry=self.registry)
+            self._original = {route: histogram.labels(value) for route, value in values.items()}
 
     def observe_request(self, route: str, method: str, status: str, duration_s: float) -> None:
         """Add a served request."""

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from types import MappingProxyType
+from typing import NamedTuple
 
 from faultset.collector.runtime.http.status import GoErrorTexts, RpcError, SpanStyle
 from faultset.collector.runtime.persona import Event, Line, Persona
@@ -42,8 +43,7 @@ class AstronomyPersona(GoErrorTexts, Persona):
         match = _IDS.search(message)
         text = message[: match.start()] if match else message
         ids = {"trace_id": match[1], "span_id": match[2]} if match else {}
-        shape = _SHAPES.get(service, _text)
-        return shape(time_s, level, service, source or service, text, ids)
+        return _SHAPES.get(service, _text)(_Record(time_s, level, service, source or service, text, ids))
 
     def format_failure(self, error: RpcError) -> str:
         """Return the body of a failed request: the description, which the frontend forwards."""
@@ -55,75 +55,91 @@ class AstronomyPersona(GoErrorTexts, Persona):
         return f'connection error: desc = "transport: Error while dialing: {reason}"'
 
 
-Shape = Callable[[float, Level, str, str, str, dict[str, str]], str]
+class _Record(NamedTuple):
+    """The parts of a log line; `ids` are those of the span, if any."""
+
+    time_s: float
+    level: Level
+    service: str
+    source: str
+    text: str
+    ids: dict[str, str]
+
+    @property
+    def word(self) -> str:
+        return _WORDS[self.level]
+
+    @property
+    def end(self) -> str:
+        return "".join([self.text, *(f" {name}={value}" for name, value in self.ids.items())])
+
+    @property
+    def milliseconds(self) -> str:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self.time_s))
+        return f"{stamp},{int(self.time_s * 1000) % 1000:03d}"
+
+    @property
+    def microseconds(self) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(self.time_s))
+        return f"{stamp}.{int(self.time_s * 1_000_000) % 1_000_000:06d}"
 
 
-def _logrus(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    return json.dumps({"message": text, "severity": _WORDS[level].lower(), "timestamp": timestamp(time_s), **ids})
+def _logrus(line: _Record) -> str:
+    fields = {"message": line.text, "severity": line.word.lower(), "timestamp": timestamp(line.time_s)}
+    return json.dumps({**fields, **line.ids})
 
 
-def _pino(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    fields = {"pid": os.getpid(), "hostname": os.environ.get("POD_NAME", service), "service.name": service}
-    return json.dumps({"level": _PINO[level], "time": int(time_s * 1000), **fields, **ids, "msg": text})
+def _pino(line: _Record) -> str:
+    host = os.environ.get("POD_NAME", line.service)
+    fields = {"pid": os.getpid(), "hostname": host, "service.name": line.service}
+    return json.dumps(
+        {"level": _PINO[line.level], "time": int(line.time_s * 1000), **fields, **line.ids, "msg": line.text}
+    )
 
 
-def _zap(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    fields = {"level": _WORDS[level].lower(), "ts": timestamp(time_s), "caller": source}
-    return json.dumps({**fields, "msg": text, "component": service, **ids})
+def _zap(line: _Record) -> str:
+    fields = {"level": line.word.lower(), "ts": timestamp(line.time_s), "caller": line.source}
+    return json.dumps({**fields, "msg": line.text, "component": line.service, **line.ids})
 
 
-def _tracing(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    fields = {"timestamp": timestamp(time_s), "level": _WORDS[level]}
-    return json.dumps({**fields, "fields": {"message": text}, "target": f"{service}::{source}", **ids})
+def _tracing(line: _Record) -> str:
+    fields = {"timestamp": timestamp(line.time_s), "level": line.word, "fields": {"message": line.text}}
+    return json.dumps({**fields, "target": f"{line.service}::{line.source}", **line.ids})
 
 
-def _log4j(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    return f"{_format_milliseconds(time_s)} {_WORDS[level]} {source} - {text}{_suffix(ids)}"
+def _log4j(line: _Record) -> str:
+    return f"{line.milliseconds} {line.word} {line.source} - {line.end}"
 
 
-def _python(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    span_ids = ids or {"trace_id": "0", "span_id": "0"}
-    context = f"[trace_id={span_ids['trace_id']} span_id={span_ids['span_id']} resource.service.name={service}]"
-    return f"{_format_milliseconds(time_s)} {_WORDS[level]} [main] [{source}] {context} - {text}"
+def _python(line: _Record) -> str:
+    ids = line.ids or {"trace_id": "0", "span_id": "0"}
+    context = f"[trace_id={ids['trace_id']} span_id={ids['span_id']} resource.service.name={line.service}]"
+    return f"{line.milliseconds} {line.word} [main] [{line.source}] {context} - {line.text}"
 
 
-def _dotnet(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    return f"{_DOTNET[level]}: {source}[0] {text}{_suffix(ids)}"
+def _dotnet(line: _Record) -> str:
+    return f"{_DOTNET[line.level]}: {line.source}[0] {line.end}"
 
 
-def _ruby(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    word, moment = _WORDS[level], _format_microseconds(time_s)
-    return f"{word[0]}, [{moment} #{os.getpid()}]  {word} -- : {text}{_suffix(ids)}"
+def _ruby(line: _Record) -> str:
+    return f"{line.word[0]}, [{line.microseconds} #{os.getpid()}]  {line.word} -- : {line.end}"
 
 
-def _monolog(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    return f"[{_format_microseconds(time_s)}+00:00] {service}.{_WORDS[level]}: {text}{_suffix(ids)}"
+def _monolog(line: _Record) -> str:
+    return f"[{line.microseconds}+00:00] {line.service}.{line.word}: {line.end}"
 
 
-def _envoy(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    word = {"WARN": "warning", "FATAL": "critical"}.get(_WORDS[level], _WORDS[level].lower())
-    moment = _format_milliseconds(time_s).replace(",", ".")
-    return f"[{moment}][{os.getpid()}][{word}][{source}] {text}{_suffix(ids)}"
+def _envoy(line: _Record) -> str:
+    word = {"WARN": "warning", "FATAL": "critical"}.get(line.word, line.word.lower())
+    return f"[{line.milliseconds.replace(',', '.')}][{os.getpid()}][{word}][{line.source}] {line.end}"
 
 
-def _text(time_s: float, level: Level, service: str, source: str, text: str, ids: dict[str, str]) -> str:
-    word = {"DEBUG": "TRACE", "FATAL": "ERROR"}.get(_WORDS[level], _WORDS[level])
-    return f"{timestamp(time_s)} [{word}] {source}: {text}{_suffix(ids)}"
+def _text(line: _Record) -> str:
+    word = {"DEBUG": "TRACE", "FATAL": "ERROR"}.get(line.word, line.word)
+    return f"{timestamp(line.time_s)} [{word}] {line.source}: {line.end}"
 
 
-def _suffix(ids: dict[str, str]) -> str:
-    return "".join(f" {name}={value}" for name, value in ids.items())
-
-
-def _format_milliseconds(time_s: float) -> str:
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(time_s))},{int(time_s * 1000) % 1000:03d}"
-
-
-def _format_microseconds(time_s: float) -> str:
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(time_s))}.{int(time_s * 1_000_000) % 1_000_000:06d}"
-
-
-_SHAPES: dict[str, Shape] = {
+_SHAPES: dict[str, Callable[[_Record], str]] = {
     "accounting": _dotnet,
     "ad": _log4j,
     "cart": _dotnet,
@@ -142,4 +158,3 @@ _SHAPES: dict[str, Shape] = {
 """Log formats by service; the others write plain text."""
 
 PERSONA = AstronomyPersona()
-"""Persona of all services."""
