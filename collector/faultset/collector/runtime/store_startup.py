@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
 
 from faultset.collector.runtime.context import DocumentIndex
 from faultset.collector.runtime.http.caller import ClientContext
@@ -62,42 +62,40 @@ async def open_databases(
     so that its first reads are misses.
     """
     for name in service.stores:
+        client = stores[name]
+        fill = functools.partial(_fill_seeds, app, service, name, client)
         if app.services[name].kind != "database":
-            await _fill_cache(app, service, name, stores[name])
+            await _fill_cache(fill)
             continue
-        facts = {"store": name, "store_port": app.services[name].port}
-        start_log.report("opening-store", **facts)
-        while not await _open(app, service, name, stores[name], start_log, facts):
+        report = functools.partial(start_log.report, store=name, store_port=app.services[name].port)
+        report("opening-store")
+        while not await _open(client, fill, report):
             if pause_s is None:
                 break
             await asyncio.sleep(pause_s)
-        start_log.report("store-ready", **facts)
+        report("store-ready")
 
 
-async def _fill_cache(app: AppSpec, service: ServiceSpec, name: str, client: StoreClient) -> None:
+async def _fill_cache(fill: Callable[[], Awaitable[None]]) -> None:
     deadline = time.monotonic() + _CACHE_START_S
     while True:
         try:
-            return await _fill_seeds(app, service, name, client)
+            return await fill()
         except StoreError:
             if time.monotonic() > deadline:
                 return None
         await asyncio.sleep(_CACHE_PAUSE_S)
 
 
-async def _open(
-    app: AppSpec, service: ServiceSpec, name: str, client: StoreClient, start_log: StartLog, facts: dict[str, Any]
-) -> bool:
+async def _open(client: StoreClient, fill: Callable[[], Awaitable[None]], report: Callable[..., None]) -> bool:
+    event = "login-failed"
     try:
         await client.log_in()
+        report("store-opened")
+        event = "filling-failed"
+        await fill()
     except StoreError as error:
-        start_log.report("login-failed", error=error, **facts)
-        return False
-    start_log.report("store-opened", **facts)
-    try:
-        await _fill_seeds(app, service, name, client)
-    except StoreError as error:
-        start_log.report("filling-failed", error=error, **facts)
+        report(event, error=error)
         return False
     return True
 
