@@ -46,9 +46,7 @@ class LoadDriver(Protocol):
         """Send a request and wait for the response; must not raise. Calls are concurrent and may be cancelled."""
         ...
 
-    async def close(self) -> None:
-        """Close connections."""
-        ...
+    async def close(self) -> None: ...
 
 
 LoadDriverClass = Callable[[LoadTarget], LoadDriver]

@@ -88,7 +88,6 @@ class Generator:
         self._arrivals = Arrivals(pattern, seed)
 
     async def run(self) -> None:
-        """Send until cancelled."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
@@ -210,11 +209,9 @@ class EpisodeLoad:
         )
 
     def change(self, request: ChangeLoad) -> float:
-        """Change the load to `factor` times the planned rate, from the next arrival on."""
         return self._running_generator().change(request)
 
     def statistics(self, request: ReadStatistics | None = None) -> LoadStatistics:
-        """Return the numbers of sent requests and of their outcomes."""
         return self._running_generator().statistics()
 
     def results_from(self, offset: int) -> bytes:

@@ -149,7 +149,6 @@ class LoadPattern:
 
     @property
     def is_constant(self) -> bool:
-        """Whether the rate is the same at all times."""
         return self.kind == CONSTANT
 
     @property

@@ -46,7 +46,6 @@ class ResultFile:
         os.write(self._output, self._record.tobytes())
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._output)
 
 

@@ -244,7 +244,6 @@ class BackgroundErrorEmitter:
         return tasks
 
     async def delay(self) -> None:
-        """Delay a request during a slow phase."""
         if self._delay_s:
             await asyncio.sleep(self._delay_s * random.random())
 
@@ -295,7 +294,6 @@ class Heap:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes that are currently allocated."""
         return _CHUNK_BYTES * (len(self._live) + len(self._garbage))
 
     def allocate(self) -> None:

@@ -66,7 +66,6 @@ class Builds:
         return self.defects.get(tag, HEALTHY)
 
     def tag_with(self, defects: Defects) -> str:
-        """Return the tag that has these defects."""
         return next(tag for tag, other in self.defects.items() if other == defects)
 
 

@@ -78,7 +78,6 @@ class ClusterApi:
         return self._request("PATCH", resource, name, body=change)
 
     def set_status(self, resource: ResourceType, manifest: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        """Replace the status of an object."""
         self._request("PUT", resource, f"{manifest['metadata']['name']}/status", body={**manifest, "status": status})
 
     def delete(self, resource: ResourceType, name: str) -> None:

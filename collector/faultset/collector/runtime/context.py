@@ -37,15 +37,12 @@ class FlagValues:
         self._report = report
 
     def value(self, name: str) -> Any:
-        """Return the value of a flag."""
         return self._current.get(name, self._defaults.get(name))
 
     def all(self) -> dict[str, Any]:
-        """Return the values of all flags."""
         return {**self._defaults, **self._current}
 
     def replace(self, values: Mapping[str, Any]) -> None:
-        """Replace the values."""
         self._current = dict(values)
 
     def read_file(self) -> None:

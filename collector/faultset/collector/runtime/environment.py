@@ -45,7 +45,6 @@ class Environment:
 
     @property
     def listen(self) -> str:
-        """Address to listen on."""
         return self.address or "127.0.0.1"
 
 

@@ -134,7 +134,6 @@ class StartLog:
         }
 
     def report(self, event: Event, **facts: object) -> None:
-        """Write the lines of an event."""
         for line in self._persona.lines_of_start(event, self._service):
             values = {**self._facts, **facts}
             self._log.write(line.level, line.location.format_map(values), line.text.format_map(values))

@@ -73,7 +73,6 @@ def _failure_reply(code: Code, message: str) -> Response:
 
 
 def rpc_handler(operations: Mapping[str, ServedOperation], service: ServiceContext) -> Handler:
-    """Return the request handler of a service that other services call."""
     log, tracing, metrics, persona = service.log, service.tracing, service.metrics, service.persona
     active, style = metrics.active("POST"), persona.spans
 
@@ -117,7 +116,6 @@ def rpc_handler(operations: Mapping[str, ServedOperation], service: ServiceConte
 
 
 def http_handler(operations: Mapping[str, ServedOperation], service: ServiceContext) -> Handler:
-    """Return the request handler of a frontend."""
     log, tracing, metrics, persona = service.log, service.tracing, service.metrics, service.persona
 
     async def handle(request: HttpRequest) -> Response:
@@ -199,8 +197,6 @@ def _parse_body(request: HttpRequest) -> dict[str, Any]:
 
 
 def with_delay(served: ServedOperation, delay: Callable[[], Awaitable[None]]) -> ServedOperation:
-    """Return an operation that waits before it begins."""
-
     async def run(request: RequestContext) -> Any:
         await delay()
         return await served.run(request)

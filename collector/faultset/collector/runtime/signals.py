@@ -63,11 +63,9 @@ class Log:
         self.write("trace", location, message)
 
     def warning(self, location: str, message: str) -> None:
-        """Write a line about a problem that is not a failure."""
         self.write("warning", location, message)
 
     def error(self, location: str, message: str) -> None:
-        """Write a line about a failure that the process survives."""
         self.write("error", location, message)
 
     def panic(self, location: str, message: str) -> NoReturn:
@@ -156,7 +154,6 @@ class Metrics:
             self._original = {route: histogram.labels(value) for route, value in values.items()}
 
     def observe_request(self, route: str, method: str, status: str, duration_s: float) -> None:
-        """Add a served request."""
         self._server(route, method, status).observe(duration_s)
         if (original := self._original.get(route)) is not None:
             original.observe(duration_s)
@@ -166,7 +163,6 @@ class Metrics:
         return self._get(Counter, name, labels, text)
 
     def gauge(self, name: str, labels: Sequence[str], text: str) -> Gauge:
-        """Return the gauge of this name, the same for every caller."""
         return self._get(Gauge, name, labels, text)
 
     def histogram(self, name: str, labels: Sequence[str], text: str) -> Histogram:
@@ -181,5 +177,4 @@ class Metrics:
         return metric
 
     def exposition(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)

@@ -213,7 +213,6 @@ class ServiceSpec(ContainerFields):
 
     @property
     def background(self) -> dict[str, BackgroundWork]:
-        """Return consumers and tasks by name."""
         return {**self.consumers, **self.tasks}
 
     def steps(self) -> Iterator[tuple[FieldPath, StepModel]]:
@@ -311,7 +310,6 @@ class AppSpec(FrozenModel):
         return self.service(service).stores
 
     def consumers(self, store: str) -> tuple[str, ...]:
-        """Return the services that use a store."""
         self.service(store)
         return tuple(service.name for service in self.services.values() if store in service.stores)
 

@@ -55,7 +55,6 @@ class ConfigurationSource(FrozenModel):
 
     @property
     def kind(self) -> ConfigurationKind:
-        """Return the kind of the object."""
         return "ConfigMap" if self.secret is None else "Secret"
 
     @property

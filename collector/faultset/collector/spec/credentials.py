@@ -19,7 +19,6 @@ _VOLUME = "credentials"
 
 
 def new_password() -> str:
-    """Return a random password."""
     return secrets.token_hex(_PASSWORD_BYTES)
 
 
@@ -49,7 +48,6 @@ def credential_volume(app: AppSpec, service: ServiceSpec) -> dict[str, Any] | No
 
 
 def credential_mount() -> dict[str, Any]:
-    """Return the mount of the volume with passwords."""
     return {"name": _VOLUME, "mountPath": CREDENTIALS_PATH, "readOnly": True}
 
 
@@ -84,7 +82,6 @@ def _build_secret(name: str, texts: dict[str, str]) -> dict[str, Any]:
 
 
 def encoded(text: str) -> str:
-    """Encode a text for the data of a Secret."""
     return base64.b64encode(text.encode()).decode()
 
 

@@ -88,7 +88,6 @@ class Flag(FrozenModel):
 
     @property
     def value(self) -> Any:
-        """Return the value of the initial variant."""
         return self.variants[self.default]
 
 
@@ -116,11 +115,9 @@ class FlagSettings(FrozenModel):
 
     @property
     def path(self) -> str:
-        """Return the path of the mounted file."""
         return f"{self.folder}/{self.file}"
 
     def defaults(self) -> dict[str, Any]:
-        """Return the initial value of every flag."""
         return {name: flag.value for name, flag in self.flags.items()}
 
 
@@ -221,7 +218,6 @@ class CustomResource(FrozenModel):
 
     @property
     def api_version(self) -> str:
-        """Return the `apiVersion` of its objects."""
         return f"{self.group}/{self.version}"
 
 

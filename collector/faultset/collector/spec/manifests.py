@@ -126,7 +126,6 @@ def _build_stateful_fields(service: ServiceSpec) -> Manifest:
 
 
 def config_name(app: AppSpec) -> str:
-    """Return the name of the ConfigMap with the spec."""
     return f"{app.name}-config"
 
 

@@ -33,7 +33,6 @@ class IntegerDraw(FrozenModel):
         return self
 
     def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:
-        """Draw one value."""
         number = int(rng.integers(self.low, self.high + 1))
         return str(number) if self.base is None else f"{self.base + self.scale * number:.4f}"
 
@@ -56,7 +55,6 @@ class DateDraw(FrozenModel):
         return self
 
     def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:
-        """Draw one value."""
         if self.after is None:
             assert self.low is not None
             assert self.high is not None
@@ -81,7 +79,6 @@ class ChoiceDraw(FrozenModel):
         return self
 
     def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:
-        """Draw one value."""
         names, bounds = list(self.values), list(itertools.accumulate(self.values.values()))
         return names[bisect.bisect_right(bounds, rng.random() * bounds[-1])]
 
@@ -93,7 +90,6 @@ class TextDraw(FrozenModel):
     text: str
 
     def draw(self, rng: np.random.Generator, drawn: dict[str, str]) -> str:
-        """Fill in the text."""
         return self.text.format_map(drawn)
 
 

@@ -89,7 +89,6 @@ class _Lookup:
         self._cache, self._store = service.stores[step.cache], service.stores[step.store]
 
     async def read_capacities(self, request: RequestContext, keys: list[str], stay: tuple[str, str]) -> dict[str, int]:
-        """Return the number of rooms of each hotel."""
         step, spans = self._step, self._step.spans
         names = [f"{key}_cap" for key in keys]
         cached = await self._read_cache(request, spans.capacity_cache, step.capacity_cache_error, names)
@@ -107,7 +106,6 @@ class _Lookup:
         return capacity
 
     async def count_bookings(self, request: RequestContext, rooms: dict[str, tuple[str, str, str]]) -> dict[str, int]:
-        """Return the number of reserved rooms of each hotel and night."""
         step, names = self._step, list(rooms)
         cached = await self._read_cache(request, step.spans.bookings_cache, step.bookings_cache_error, names)
         counts: dict[str, int] = {}

@@ -71,7 +71,6 @@ async def _put(host: str, port: int, body: bytes, registration: Registration, te
 
 
 async def serve_consul(*, host: str, port: int, stop: asyncio.Event) -> None:
-    """Serve until stopped."""
     services: dict[str, dict[str, Any]] = {}
 
     def log(message: str) -> None:

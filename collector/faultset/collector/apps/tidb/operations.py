@@ -105,7 +105,6 @@ class KeyValueClient:
 
 
 def is_about(error: RpcError, name: str) -> bool:
-    """Return whether a store's failure has that name."""
     return error.code is Code.FAILED_PRECONDITION and error.description.startswith(f"{name}:")
 
 

@@ -37,7 +37,6 @@ _REPORTED_FIELDS = (
 
 
 def stateful_set(app: AppSpec, cluster: Mapping[str, Any], name: str, telemetry: str) -> Manifest:
-    """Return the StatefulSet of a component of a TidbCluster."""
     component: Mapping[str, Any] = cluster["spec"].get(name) or {}
     manifest = workload(app, app.services[name], telemetry)
     spec, pod = manifest["spec"], manifest["spec"]["template"]["spec"]
@@ -83,7 +82,6 @@ def get_storage_class(manifest: Mapping[str, Any]) -> str | None:
 
 
 def build_owner_metadata(cluster: Mapping[str, Any]) -> Manifest:
-    """Return metadata that makes a TidbCluster the owner of an object."""
     metadata = cluster["metadata"]
     owner = {"apiVersion": cluster["apiVersion"], "kind": cluster["kind"], "name": metadata["name"]}
     owner |= {"uid": metadata.get("uid", ""), "controller": True, "blockOwnerDeletion": True}
@@ -91,7 +89,6 @@ def build_owner_metadata(cluster: Mapping[str, Any]) -> Manifest:
 
 
 def component_status(current: Mapping[str, Any] | None, component: Mapping[str, Any]) -> Manifest:
-    """Return a component's status in a TidbCluster, from its StatefulSet."""
     if current is None:
         return {"phase": "Creating"}
     state = current.get("status") or {}
@@ -142,7 +139,6 @@ class Reconciler:
         self._clusters = ResourceType(resource.api_version, resource.plural)
 
     def cluster(self) -> Manifest | None:
-        """Return the TidbCluster, or None."""
         return self._api.get(self._clusters, self._operator.resource.name)
 
     def step(self, cluster: Manifest) -> None:
@@ -185,12 +181,10 @@ class Reconciler:
                 current = self.cluster()
 
     def replicas(self, cluster: Manifest) -> dict[str, int]:
-        """Return the number of pods that the TidbCluster specifies for each component."""
         spec = cluster["spec"]
         return {name: (spec.get(name) or {}).get("replicas", 0) for name in self._operator.components}
 
     def record_event(self, cluster: Manifest, kind: str, reason: str, message: str) -> None:
-        """Record an event about the TidbCluster."""
         metadata = cluster["metadata"]
         reference = {"apiVersion": self._clusters.api_version, "kind": cluster["kind"], "name": metadata["name"]}
         reference |= {key: metadata[key] for key in ("namespace", "uid") if key in metadata}
@@ -339,7 +333,6 @@ class ControlLoop:
 
 
 def klog(severity: str, location: str, text: str) -> None:
-    """Write a line in the log format of Kubernetes."""
     now_s = time.time()
     stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(now_s))
     write_all(1, f"{severity}{stamp}.{int(now_s * 1e6) % 1_000_000:06d}       1 {location}] {text}\n".encode())

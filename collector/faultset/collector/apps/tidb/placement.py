@@ -61,13 +61,11 @@ class TimestampOracle:
         self._last = 0
 
     def next(self) -> int:
-        """Return a timestamp later than all earlier ones."""
         self._last = max(self._last + 1, int(self._clock() * 1000) << _LOGICAL_BITS)
         return self._last
 
 
 def physical_s(timestamp: int) -> float:
-    """Return the time of a timestamp in seconds since 1970."""
     return (timestamp >> _LOGICAL_BITS) / 1000
 
 
@@ -95,7 +93,6 @@ class Placement:
         return KeyRegion(number, *get_row_range(number), self._leaders[number])
 
     def stores_up(self) -> list[str]:
-        """Return the stores with recent heartbeats."""
         now_s = self._clock()
         return sorted(store for store, seen_s in self._seen_s.items() if now_s - seen_s <= DOWN_AFTER_S)
 

@@ -92,7 +92,6 @@ class Breakers:
             self._export_state(callee, "closed")
 
     def admits(self, callee: str) -> bool:
-        """Return whether a service may be called; see `Breaker.admits`."""
         breaker = self._breakers.get(callee)
         if breaker is None or breaker.admits():
             return True
@@ -101,7 +100,6 @@ class Breakers:
         return False
 
     def record_end(self, callee: str, code: Code) -> None:
-        """Count the end of a call to a service."""
         if (breaker := self._breakers.get(callee)) is not None:
             breaker.record_end(code)
 
@@ -122,7 +120,6 @@ _GRACE_S = 0.02
 
 
 def now() -> float:
-    """Return the time of the event loop's clock."""
     return asyncio.get_running_loop().time()
 
 
@@ -414,7 +411,6 @@ class Caller:
             raise RpcError(Code.UNAVAILABLE, self._texts.call_failed(None)) from None
 
     async def close(self) -> None:
-        """Close idle connections."""
         self._client.close()
 
 

@@ -210,7 +210,6 @@ class HttpClient:
         self._idle.clear()
 
     def close(self) -> None:
-        """Close idle connections."""
         self._generation += 1
         self._close_idle()
         if self._expiry is not None:
@@ -230,7 +229,6 @@ class _Connection(asyncio.Protocol):
         self.reusable = False
 
     async def exchange(self, request: bytes) -> HttpAnswer:
-        """Send a request and return the response."""
         self.idle_list = None
         self.reusable = False
         if self._transport.is_closing():
@@ -301,7 +299,6 @@ class _Connection(asyncio.Protocol):
         self.idle_list = None
 
     def close(self) -> None:
-        """Close the connection."""
         self._remove_from_idle()
         self._transport.close()
 

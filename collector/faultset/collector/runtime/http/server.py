@@ -55,7 +55,6 @@ class HttpRequest:
 
     @property
     def url(self) -> str:
-        """The complete URL."""
         return str(URL(f"http://{self.headers.get('host', '')}{self.target}"))
 
     @property

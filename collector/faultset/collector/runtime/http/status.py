@@ -95,7 +95,6 @@ def response_class(code: Code) -> str:
 
 
 def http_status(code: Code) -> int:
-    """Return the HTTP status that corresponds to a code."""
     return _HTTP_STATUSES.get(code, 500)
 
 
@@ -179,16 +178,13 @@ class SpanStyle:
 
     @property
     def call_attributes(self) -> dict[str, str]:
-        """Attributes of the spans of calls."""
         return {} if self.call_component is None else {"component": self.call_component}
 
     @property
     def endpoint_attributes(self) -> dict[str, str]:
-        """Attributes of the spans of endpoints."""
         return {} if self.endpoint_component is None else {"component": self.endpoint_component}
 
     def outcome_attributes(self, code: Code) -> dict[str, Any]:
-        """Return the attributes about the result of a call."""
         if self.convention == "opentelemetry":
             return {"rpc.grpc.status_code": int(code)}
         return {"response_code": int(code), "response_class": response_class(code)}

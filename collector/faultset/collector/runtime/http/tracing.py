@@ -127,15 +127,12 @@ class Tracing:
         return self._start(name, _read_parent(headers), _KINDS.SPAN_KIND_SERVER, attributes)
 
     def client(self, name: str, parent: Span | None, attributes: Mapping[str, Any]) -> Span:
-        """Start the span of an outgoing request."""
         return self._start(name, parent, _KINDS.SPAN_KIND_CLIENT, attributes)
 
     def internal(self, name: str, parent: Span | None) -> Span:
-        """Start the span of work inside an operation."""
         return self._start(name, parent, _KINDS.SPAN_KIND_INTERNAL, {})
 
     def producer(self, name: str, parent: Span | None, attributes: Mapping[str, Any]) -> Span:
-        """Start the span of a message that is published."""
         return self._start(name, parent, _KINDS.SPAN_KIND_PRODUCER, attributes)
 
     def consumer(self, name: str, headers: Mapping[str, str], attributes: Mapping[str, Any], *, linked: bool) -> Span:
@@ -148,7 +145,6 @@ class Tracing:
         return self._start(name, parent, _KINDS.SPAN_KIND_CONSUMER, attributes, link)
 
     async def close(self) -> None:
-        """Send the remaining spans within a short time."""
         if self._sender is not None:
             await self._sender.close()
 
@@ -181,7 +177,6 @@ def format_ids(span: Span | None) -> str:
 
 
 def pod_resource(service: str, pod: str, namespace: str | None = None) -> dict[str, str]:
-    """Return the resource attributes of a pod's spans."""
     location = {"k8s.namespace.name": namespace} if namespace else {}
     return {"service.name": service, "k8s.pod.name": pod, **location}
 
@@ -196,7 +191,6 @@ class SpanEncoder:
         spans.scope_spans.add().scope.name = "faultset"
 
     def encode(self, spans: Sequence[Span]) -> bytes:
-        """Return the body of an OTLP request with these spans, which have ended."""
         request = ExportTraceServiceRequest()
         request.CopyFrom(self._empty)
         encoded = request.resource_spans[0].scope_spans[0].spans

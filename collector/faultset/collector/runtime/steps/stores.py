@@ -140,7 +140,6 @@ class _Reader:
             return [None] * len(keys)
 
     async def fill(self, request: RequestContext, documents: dict[str, str | None], missing: list[str]) -> None:
-        """Read missing documents from the store and cache them."""
         if self._step.misses == "together":
             texts = dict(zip(missing, await self._read_store(request, missing), strict=True))
             new = {key: text for key, text in texts.items() if text is not None}

@@ -130,7 +130,6 @@ class StoreDriver(ABC):
         """Create the server's files, with the application's account, in an empty data folder."""
 
     def is_prepared(self, folder: Path) -> bool:
-        """Return whether a data folder has the server's files."""
         return any(folder.iterdir())
 
     @abstractmethod
@@ -167,9 +166,7 @@ class StoreConnection(Protocol):
         """Whether neither side has closed the connection."""
         ...
 
-    async def close(self) -> None:
-        """Close the connection."""
-        ...
+    async def close(self) -> None: ...
 
 
 Connection = TypeVar("Connection", bound=StoreConnection)
@@ -216,7 +213,6 @@ class StoreClient(ABC, Generic[Connection]):
         self.idle.append(await self.acquire())
 
     async def close(self) -> None:
-        """Close idle connections."""
         while self.idle:
             await self.idle.pop().close()
 
@@ -244,7 +240,6 @@ class StoreClient(ABC, Generic[Connection]):
     # documents
 
     async def is_empty(self, collection: str) -> bool:
-        """Return whether a collection has no documents."""
         self._cannot("collections")
 
     async def has_appended(self, collection: str, key: str) -> bool:
@@ -252,7 +247,6 @@ class StoreClient(ABC, Generic[Connection]):
         self._cannot("collections")
 
     async def insert(self, collection: str, documents: Mapping[str, str]) -> None:
-        """Insert documents by key."""
         self._cannot("collections")
 
     async def append(self, collection: str, key: str, document: str) -> None:
@@ -273,7 +267,6 @@ class StoreClient(ABC, Generic[Connection]):
         self._cannot("collections")
 
     async def find_all(self, collection: str) -> list[str]:
-        """Return all documents of a collection."""
         self._cannot("collections")
 
     async def find_appended(self, collection: str, key: str, newest: int | None = None) -> list[str]:
@@ -297,11 +290,9 @@ class StoreClient(ABC, Generic[Connection]):
         self._cannot("cache")
 
     async def set_many(self, values: Mapping[str, str]) -> None:
-        """Write values to the cache."""
         self._cannot("cache")
 
     async def set_one(self, key: str, value: str) -> None:
-        """Write one value to the cache."""
         await self.set_many({key: value})
 
     def set_later(self, key: str, value: str) -> None:
@@ -322,7 +313,6 @@ class StoreClient(ABC, Generic[Connection]):
     # messages
 
     async def publish(self, topic: str, messages: Sequence[Mapping[str, str]]) -> None:
-        """Add messages to a topic."""
         self._cannot("messages")
 
     async def join(self, topic: str, group: str) -> None:
@@ -389,7 +379,6 @@ class StoreAdministrator(ABC):
         self.cannot("files")
 
     def free_files(self) -> None:
-        """Remove the limit of the server's files."""
         self.cannot("files")
 
     def publish_unreadable(self, stream: str) -> None:

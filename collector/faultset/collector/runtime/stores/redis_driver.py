@@ -205,7 +205,6 @@ class RedisAdministrator(StoreAdministrator):
 
 
 def digest(password: str) -> str:
-    """Return the digest of a password for Redis' list of accounts."""
     return f"#{hashlib.sha256(password.encode()).hexdigest()}"
 
 

@@ -130,7 +130,6 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def store_credentials() -> Credentials:
-    """Read the passwords of the store of this pod."""
     return Credentials(administrator=read_password(ADMINISTRATOR), application=read_password(APPLICATION))
 
 
