@@ -1,7 +1,10 @@
-"""Busy loops that faults start inside a container."""
+"""Background processes, and the programs of a service."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from stage import Stage
@@ -51,3 +54,20 @@ def test_stopping_what_does_not_run_is_fine(stage: Stage) -> None:
     stopper = stage.start("geo", argv=["faultset-work", "stop", "--pid-file", str(stage.folder / "pids")])
     stage.wait(lambda: not stopper.alive, "the stopper returns")
     assert stopper.exit_code == 0
+
+
+def test_importing_the_programs_starts_nothing() -> None:
+    code = (
+        "import threading, os\n"
+        "from faultset.collector.runtime import processes, service\n"
+        "from faultset.collector.runtime.stores import server\n"
+        "from faultset.collector.load import __main__\n"
+        "import asyncio, sys\n"
+        "assert threading.active_count() == 1\n"
+        "assert asyncio._get_running_loop() is None\n"
+        "assert 'grpc' not in sys.modules\n"
+        "assert len(os.listdir('/proc/self/fd')) <= 4\n"
+    )
+    folders = [str(Path(__file__).parents[3] / part) for part in ("collector", "datasets")]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(folders)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)

@@ -1,8 +1,12 @@
-"""Log lines and error texts of SocialNetwork's services."""
+"""Log lines, error texts and steps of SocialNetwork."""
 
 from __future__ import annotations
 
+import pytest
+from step_runs import values_after
+
 from faultset.collector.apps import load_app
+from faultset.collector.apps.social.operations import LacksPosts, ReplaceUrls, ShortenUrls
 from faultset.collector.apps.social.persona import PERSONA
 from faultset.collector.runtime.http.client import UnknownHostError
 from faultset.collector.runtime.http.status import Code, FailedDial, RpcError
@@ -50,3 +54,18 @@ def test_nginx_starts_silently() -> None:
     assert PERSONA.lines_of_start("serving", services["nginx-thrift"]) == ()
     (line,) = PERSONA.lines_of_start("serving", services["user-service"])
     assert line.text == "Starting the {service} server..."
+
+
+def test_addresses_are_shortened_and_replaced_the_longest_first() -> None:
+    pairs = values_after(ShortenUrls(urls="$u", save="s"), u=["http://a.b/1", "http://a.b/1/2"])["s"]
+    assert [pair["expanded_url"] for pair in pairs] == ["http://a.b/1", "http://a.b/1/2"]
+    short = [pair["shortened_url"] for pair in pairs]
+    assert len(set(short)) == 2
+    text = values_after(ReplaceUrls(text="$t", urls="$u", save="r"), t="x http://a.b/1/2 http://a.b/1 y", u=pairs)["r"]
+    assert text == f"x {short[1]} {short[0]} y"
+
+
+@pytest.mark.parametrize(("posts", "lacks"), [([], True), ([1, 2], True), ([1, 2, 3], False)])
+def test_a_timeline_shorter_than_the_range_lacks_posts(posts: list[int], lacks: bool) -> None:
+    step = LacksPosts(posts="$p", start="$a", stop="$b", save="l")
+    assert values_after(step, p=posts, a="2", b="5")["l"] is lacks

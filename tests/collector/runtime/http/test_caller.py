@@ -26,13 +26,13 @@ from faultset.collector.runtime.http.caller import (
 )
 from faultset.collector.runtime.http.client import Names
 from faultset.collector.runtime.http.status import CallRejectedError, Code, ErrorTexts, RpcError, SpanStyle
-from faultset.collector.runtime.http.tracing import Tracing
+from faultset.collector.runtime.http.tracing import Span, Tracing
 from faultset.collector.runtime.signals import Metrics
 from faultset.collector.spec.features import CircuitBreaker
 
 
-def with_caller(folder: Path, work: Callable[[Caller, Tracing], Awaitable[Any]], **options: Any) -> Any:
-    """Do something with a caller of the service `echo`, which returns the trace that it was given, or hangs."""
+def with_caller(folder: Path, work: Callable[[Caller, Span], Awaitable[Any]], **options: Any) -> list[Span]:
+    """Use a caller of the service `echo`, which returns the trace that it gets, or hangs; return the client spans."""
 
     async def echo(request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/hang":
@@ -40,7 +40,7 @@ def with_caller(folder: Path, work: Callable[[Caller, Tracing], Awaitable[Any]],
         parent, timeout = request.headers.get("traceparent", "").split("-")[2], request.headers.get("grpc-timeout")
         return web.json_response({"parent": parent, "timeout": timeout})
 
-    async def run() -> Any:
+    async def run() -> None:
         runner = web.ServerRunner(web.Server(echo), shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -49,23 +49,26 @@ def with_caller(folder: Path, work: Callable[[Caller, Tracing], Awaitable[Any]],
         hosts = folder / "hosts.json"
         hosts.write_text(json.dumps({"echo": "127.0.0.1", "closed": "127.0.0.1"}))
         tracing = Tracing()
+        start_client = tracing.client
+        tracing.client = lambda *given: spans.append(start_client(*given)) or spans[-1]  # type: ignore[method-assign]
         common = {"names": Names(str(hosts)), "metrics": Metrics()}
         common |= {name: options.pop(name) for name in tuple(common) if name in options}
         with closed_port() as closed:
             context = ClientContext(local=None, texts=ErrorTexts(), **common)
             caller = Caller(context, ports={"echo": port, "closed": closed}, tracing=tracing, **options)
             try:
-                return await work(caller, tracing)
+                await work(caller, tracing.server("/", {}, {}))
             finally:
                 await caller.close()
                 await runner.cleanup()
 
-    return asyncio.run(run())
+    spans: list[Span] = []
+    asyncio.run(run())
+    return spans
 
 
 def test_an_answer_that_does_not_come_in_time_is_a_deadline_exceeded(tmp_path: Path) -> None:
-    async def work(caller: Caller, tracing: Tracing) -> None:
-        context = tracing.server("/", {}, {})
+    async def work(caller: Caller, context: Span) -> None:
         with pytest.raises(RpcError, match=r"DeadlineExceeded desc = no answer within 0\.1 s") as caught:
             await caller.call("echo", "/hang", {}, context, span="/hang", timeout_s=0.1)
         assert (caught.value.code, caught.value.dialled) == (Code.DEADLINE_EXCEEDED, None)
@@ -74,8 +77,7 @@ def test_an_answer_that_does_not_come_in_time_is_a_deadline_exceeded(tmp_path: P
 
 
 def test_a_closed_port_is_told_with_what_was_dialled(tmp_path: Path) -> None:
-    async def work(caller: Caller, tracing: Tracing) -> None:
-        context = tracing.server("/", {}, {})
+    async def work(caller: Caller, context: Span) -> None:
         with pytest.raises(RpcError) as caught:
             await caller.call("closed", "/x", {}, context)
         assert caught.value.dialled is not None
@@ -86,8 +88,7 @@ def test_a_closed_port_is_told_with_what_was_dialled(tmp_path: Path) -> None:
 
 
 def test_a_call_without_a_span_hands_on_that_of_its_operation(tmp_path: Path) -> None:
-    async def work(caller: Caller, tracing: Tracing) -> None:
-        context = tracing.server("/", {}, {})
+    async def work(caller: Caller, context: Span) -> None:
         own = f"{context.span_id:016x}"
         assert (await caller.call("echo", "/x", {}, context))["parent"] == own
         assert (await caller.call("echo", "/x", {}, context, span="/x"))["parent"] != own
@@ -97,38 +98,25 @@ def test_a_call_without_a_span_hands_on_that_of_its_operation(tmp_path: Path) ->
 
 @pytest.mark.parametrize("tells", [True, False])
 def test_spans_tell_what_failed_only_where_their_style_says_so(tmp_path: Path, tells: bool) -> None:
-    made: list[Any] = []
-
-    async def work(caller: Caller, tracing: Tracing) -> None:
-        client = tracing.client
-        tracing.client = lambda *given: made.append(client(*given)) or made[-1]  # type: ignore[method-assign]
-        context = tracing.server("/", {}, {})
+    async def work(caller: Caller, context: Span) -> None:
         with pytest.raises(RpcError):
             await caller.call("closed", "/x", {}, context, span="x_client")
 
-    with_caller(tmp_path, work, spans=SpanStyle(call_component=None, reports_outcome=tells))
-    (span,) = made
+    (span,) = with_caller(tmp_path, work, spans=SpanStyle(call_component=None, reports_outcome=tells))
     assert (span.error is None, bool(span.events), "response_code" in span.attributes) == (not tells, tells, tells)
     assert ("component" in span.attributes, span.attributes["peer.service"]) == (False, "closed")
 
 
 def test_a_call_that_gets_no_answer_in_time_is_repeated_as_often_as_the_process_is_set_to(tmp_path: Path) -> None:
-    made: list[Any] = []
-
-    async def work(caller: Caller, tracing: Tracing) -> None:
-        client = tracing.client
-        tracing.client = lambda *given: made.append(client(*given)) or made[-1]  # type: ignore[method-assign]
-        context = tracing.server("/", {}, {})
+    async def work(caller: Caller, context: Span) -> None:
         with pytest.raises(RpcError, match="DeadlineExceeded"):
             await caller.call("echo", "/hang", {}, context, span="/hang")
 
-    with_caller(tmp_path, work, settings=CallSettings(timeout_s=0.02, retries=3))
-    assert len(made) == 4
+    assert len(with_caller(tmp_path, work, settings=CallSettings(timeout_s=0.02, retries=3))) == 4
 
 
 def test_a_call_waits_for_a_connection_of_the_pool_and_fails_when_none_is_given_back(tmp_path: Path) -> None:
-    async def work(caller: Caller, tracing: Tracing) -> None:
-        context = tracing.server("/", {}, {})
+    async def work(caller: Caller, context: Span) -> None:
         await caller.call("echo", "/x", {}, context)
         with pytest.raises(RpcError, match="the connection pool is exhausted") as caught:
             await caller.call("echo", "/x", {}, context)
@@ -138,8 +126,7 @@ def test_a_call_waits_for_a_connection_of_the_pool_and_fails_when_none_is_given_
 
 
 def test_a_host_in_place_of_a_service_is_told_when_nobody_has_it(tmp_path: Path) -> None:
-    async def work(caller: Caller, tracing: Tracing) -> None:
-        context = tracing.server("/", {}, {})
+    async def work(caller: Caller, context: Span) -> None:
         with pytest.raises(RpcError, match="unknown host Echo-Old"):
             await caller.call("echo", "/x", {}, context)
 
@@ -172,8 +159,7 @@ def test_what_takes_longer_than_its_deadline_is_given_up() -> None:
 
 
 def test_a_callee_is_told_what_is_left_and_a_late_call_is_not_made(tmp_path: Path) -> None:
-    async def work(caller: Caller, tracing: Tracing) -> None:
-        context = tracing.server("/", {}, {})
+    async def work(caller: Caller, context: Span) -> None:
         reply = await caller.call("echo", "/x", {}, context, deadline=now() + 2.0)
         assert 1.0 < time_left({"grpc-timeout": reply["timeout"]}) <= 2.0  # type: ignore[operator]
         assert (await caller.call("echo", "/x", {}, context))["timeout"] is None
@@ -191,12 +177,8 @@ def test_an_open_breaker_fails_calls_at_once_and_without_a_span(tmp_path: Path) 
     metrics, said = Metrics(), []
     settings = {"closed": CircuitBreaker(failures=2, open_s=0.2)}
     breakers = Breakers(settings, metrics, lambda *given: said.append(given))
-    made: list[Any] = []
 
-    async def work(caller: Caller, tracing: Tracing) -> None:
-        client = tracing.client
-        tracing.client = lambda *given: made.append(client(*given)) or made[-1]  # type: ignore[method-assign]
-        context = tracing.server("/", {}, {})
+    async def work(caller: Caller, context: Span) -> None:
 
         async def fails() -> RpcError:
             with pytest.raises(RpcError) as caught:
@@ -208,13 +190,12 @@ def test_an_open_breaker_fails_calls_at_once_and_without_a_span(tmp_path: Path) 
         rejected = await fails()
         assert isinstance(rejected, CallRejectedError)
         assert (rejected.code, rejected.description) == (Code.UNAVAILABLE, "the circuit breaker of closed is open")
-        assert len(made) == 2
         await asyncio.sleep(0.25)
         assert not isinstance(await fails(), CallRejectedError)
         assert said == [("closed", "open"), ("closed", "half-open"), ("closed", "open")]
         assert (await caller.call("echo", "/x", {}, context))["parent"]
 
-    with_caller(tmp_path, work, metrics=metrics, breakers=breakers)
+    assert len(with_caller(tmp_path, work, metrics=metrics, breakers=breakers)) == 3, "a rejected call has no span"
 
 
 class Clock:

@@ -47,7 +47,7 @@ def steps_of(*steps: dict[str, Any]) -> Any:
 
 
 def carried_out(step: dict[str, Any], **values: Any) -> RequestContext:
-    request = RequestContext(values=values, trace=cast(Any, None))
+    request = RequestContext(values=values, trace=None)
     asyncio.run(run(step, request))
     return request
 
@@ -72,7 +72,7 @@ def test_branches_run_at_once_and_leave_their_values() -> None:
 
 @pytest.mark.parametrize(("on_failure", "ended"), [("join", ["slow"]), ("at_once", None)])
 def test_the_first_failure_is_raised_after_the_join_or_at_once(on_failure: str, ended: list[str] | None) -> None:
-    request = RequestContext(values={}, trace=cast(Any, None))
+    request = RequestContext(values={}, trace=None)
     branches = [[pause(0.05, "slow")], [pause(0.02, "x", "second")], [pause(0, "y", "first")]]
     with pytest.raises(ValueError, match="first"):
         asyncio.run(run({"parallel": {"branches": branches, "on_failure": on_failure}}, request))
@@ -96,7 +96,7 @@ def test_two_branches_may_not_save_the_same_name(second: dict[str, Any]) -> None
 
 
 def test_a_request_that_is_given_up_takes_its_branches_along() -> None:
-    request = RequestContext(values={}, trace=cast(Any, None))
+    request = RequestContext(values={}, trace=None)
 
     async def give_up() -> None:
         task = asyncio.create_task(run({"parallel": {"branches": [[pause(9, "a")], [pause(9, "b")]]}}, request))

@@ -8,12 +8,13 @@ from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
+from step_runs import values_after
 
 from faultset.collector import runtime
 from faultset.collector.runtime.context import RequestContext
 from faultset.collector.runtime.http.status import BadRequest
 from faultset.collector.runtime.steps.basic import FindText, Require, SetValues, UniqueId
-from faultset.collector.runtime.steps.step import Step, getter
+from faultset.collector.runtime.steps.step import getter
 
 
 @pytest.mark.parametrize(
@@ -46,12 +47,6 @@ def test_no_module_names_what_belongs_to_one_application() -> None:
     assert not {name: words for name, words in found.items() if words}
 
 
-def values_after(step: Step, **values: Any) -> dict[str, Any]:
-    request = RequestContext(values=values, trace=cast(Any, None))
-    step.compile(cast(Any, None), "here")(request)
-    return request.values
-
-
 def test_values_and_texts_are_kept() -> None:
     step = SetValues(values={"b": {"c": "$a"}, "n": [1]}, texts={"t": "{b.c}/{none} {{x}}"})
     assert values_after(step, a=7) == {"a": 7, "b": {"c": 7}, "n": [1], "t": "7/ {x}"}
@@ -65,7 +60,7 @@ def test_a_text_that_is_no_template_is_refused(text: str) -> None:
 
 def test_identifiers_are_different_and_grow() -> None:
     handle = UniqueId(save="id").compile(cast(Any, None), "here")
-    request, seen = RequestContext(values={}, trace=cast(Any, None)), []
+    request, seen = RequestContext(values={}, trace=None), []
     for _ in range(200):
         handle(request)
         seen.append(int(request.values["id"]))

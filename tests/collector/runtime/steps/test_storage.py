@@ -103,7 +103,7 @@ class Service:
         raise SystemExit(message)
 
     def do(self, step: Step, **values: Any) -> dict[str, Any]:
-        request = RequestContext(values=values, trace=cast(Any, None))
+        request = RequestContext(values=values, trace=None)
         waiting = step.compile(cast(Any, self), "here")(request)
         asyncio.run(waiting)  # type: ignore[arg-type]
         return request.values
