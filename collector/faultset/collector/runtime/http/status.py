@@ -24,18 +24,6 @@ class Code(enum.IntEnum):
     UNAVAILABLE = 14
 
 
-_CODE_NAMES = {
-    Code.OK: "OK",
-    Code.CANCELED: "Canceled",
-    Code.UNKNOWN: "Unknown",
-    Code.INVALID_ARGUMENT: "InvalidArgument",
-    Code.DEADLINE_EXCEEDED: "DeadlineExceeded",
-    Code.NOT_FOUND: "NotFound",
-    Code.FAILED_PRECONDITION: "FailedPrecondition",
-    Code.UNIMPLEMENTED: "Unimplemented",
-    Code.INTERNAL: "Internal",
-    Code.UNAVAILABLE: "Unavailable",
-}
 _STATUS_CLASSES = {
     Code.OK: "2xx",
     Code.CANCELED: "4xx",
@@ -74,7 +62,8 @@ class RpcError(Exception):
         self.dialled = dialled
 
     def __str__(self) -> str:
-        return f"rpc error: code = {_CODE_NAMES[self.code]} desc = {self.description}"
+        name = "OK" if self.code is Code.OK else self.code.name.title().replace("_", "")
+        return f"rpc error: code = {name} desc = {self.description}"
 
 
 class CallRejectedError(RpcError):
