@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from faultset.collector.runtime.app_code import read_app
-from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.credentials import decoded
 from faultset.collector.spec.files import format_spec
-from faultset.collector.spec.manifests import manifests
 from faultset.core.errors import UsageError
-from tests.collector.spec.edits import changed
+from tests.collector.spec.edits import changed, objects_of
 
 SHOP = """
 name: shop
@@ -53,107 +51,7 @@ mixes: {only: {title: one kind, shares: {look: 1.0}}}
 default_mix: only
 """
 WEB = ("services", "web")
-
-
-@pytest.fixture(scope="module")
-def shop() -> AppSpec:
-    return read_app(SHOP, "shop.yaml")
-
-
-@pytest.fixture(scope="module")
-def objects(shop: AppSpec) -> dict[tuple[str, str], dict[str, Any]]:
-    made = manifests(shop, telemetry_endpoint="http://telemetry:4318")
-    return {(one["kind"], one["metadata"]["name"]): one for one in made}
-
-
-def test_a_spec_with_configuration_is_written_as_it_was_read(shop: AppSpec) -> None:
-    assert read_app(format_spec(shop), "written") == shop
-
-
-def test_config_maps_hold_texts_and_secrets_new_values_where_none_is_given(
-    shop: AppSpec, objects: dict[tuple[str, str], dict[str, Any]]
-) -> None:
-    assert objects["ConfigMap", "settings"]["data"] == {"currency": "EUR", "offers.json": '{\n  "tea": 3\n}'}
-    data = objects["Secret", "mail"]["data"]
-    assert decoded(data["user"]) == "shop"
-    again = {one["metadata"]["name"]: one for one in manifests(shop, telemetry_endpoint="http://telemetry:4318")}
-    assert len(decoded(data["password"])) > 20
-    assert again["mail"]["data"]["password"] != data["password"]
-
-
-def test_containers_refer_to_them_as_kubernetes_writes_it(objects: dict[tuple[str, str], dict[str, Any]]) -> None:
-    pod = objects["Deployment", "web"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert container["env"][-4:] == [
-        {"name": "CURRENCY", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "currency"}}},
-        {"name": "MAIL_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "mail", "key": "password"}}},
-        {"name": "WORKERS", "value": "4"},
-        {"name": "HINT", "valueFrom": {"configMapKeyRef": {"name": "hints", "key": "any", "optional": True}}},
-    ]
-    assert container["envFrom"] == [{"prefix": "SHOP_", "configMapRef": {"name": "settings"}}]
-    items = [{"key": "offers.json", "path": "today.json"}]
-    assert pod["volumes"][-2:] == [
-        {"name": "files-0", "configMap": {"name": "settings", "items": items}},
-        {"name": "files-1", "secret": {"secretName": "mail"}},
-    ]
-    assert container["volumeMounts"][-2:] == [
-        {"name": "files-0", "mountPath": "/etc/shop", "readOnly": True},
-        {"name": "files-1", "mountPath": "/etc/mail", "readOnly": True},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "sentence"),
-    [
-        ((*WEB, "environment", "CURRENCY", "config"), "setings", "ConfigMap 'setings', expected one of settings"),
-        (
-            (*WEB, "environment", "CURRENCY", "key"),
-            "money",
-            "unknown key 'money' of ConfigMap settings, expected one of c",
-        ),
-        ((*WEB, "environment", "POD_IP"), "1", "POD_IP is set by the platform"),
-        ((*WEB, "environment", "A B"), "1", "a variable must consist of letters"),
-        ((*WEB, "environment", "DEBUG"), True, "must be text; put true in quotes"),
-        ((*WEB, "environment", "DEBUG"), {"value": "1", "config": "settings"}, "one of value, config and secret"),
-        ((*WEB, "environment", "DEBUG"), {"config": "settings"}, "must have key together with"),
-        ((*WEB, "environment_from", 0, "config"), "none", "unknown ConfigMap 'none'"),
-        ((*WEB, "files", "/etc/mail", "secret"), "post", "unknown Secret 'post', expected one of mail"),
-        ((*WEB, "files", "/etc/shop", "items"), {"offer": "x"}, "unknown key 'offer' of ConfigMap settings"),
-        ((*WEB, "files", "/etc/shop", "items"), {"currency": "/x"}, "a path inside its folder"),
-        ((*WEB, "files", "etc"), {"secret": "mail"}, "an absolute path, got 'etc'"),
-        ((*WEB, "files", "/etc/faultset/x"), {"secret": "mail"}, "overlaps /etc/faultset"),
-        ((*WEB, "files", "/etc/shop/more"), {"secret": "mail"}, "overlaps /etc/shop"),
-        (("configs", "shop-config"), {}, "the object with the spec"),
-        (("configs", "Big"), {}, "lower-case letters"),
-        (("configs", "settings", "a/b"), "x", "a key must consist of letters"),
-        (("configs", "settings", "empty"), None, "a key of a ConfigMap must have a value"),
-        (("configs", "settings", "large"), "x" * (1 << 20), "must not exceed 1 MiB"),
-        (
-            (*WEB, "operations", "/offer", "steps", 0, "setting", "variable"),
-            "COUNTRY",
-            "unknown name 'COUNTRY', expected one of CURRENCY, HINT, MAIL_PASSWORD, SHOP_currency",
-        ),
-        (
-            (*WEB, "operations", "/offer", "steps", 2, "setting", "file"),
-            "/etc/shop/offers.json",
-            "expected one of /etc/mail/password, /etc/mail/user, /etc/shop/today.json",
-        ),
-        (
-            (*WEB, "operations", "/offer", "steps", 2, "setting", "variable"),
-            "CURRENCY",
-            "must have either variable or file",
-        ),
-    ],
-)
-def test_what_a_container_cannot_refer_to_is_refused(path: tuple[Any, ...], value: Any, sentence: str) -> None:
-    with pytest.raises(UsageError, match=rf"^shop\.yaml, line \d+, field .*{sentence}"):
-        read_app(changed(SHOP, *path, value=value), "shop.yaml")
-
-
-def test_the_line_of_a_wrong_reference_is_named() -> None:
-    with pytest.raises(UsageError, match=r"line 17, field services\.web\.environment\.CURRENCY"):
-        read_app(SHOP.replace("config: settings, key: currency", "config: settings, key: money"), "shop.yaml")
-
+STEPS = (*WEB, "operations", "/offer", "steps")
 
 SHOP_WITH_INIT = """
 name: shop
@@ -186,15 +84,86 @@ default_mix: only
 INIT = ("services", "web", "init")
 
 
-def test_they_stand_in_the_pod_with_what_they_are_given() -> None:
-    app = read_app(SHOP_WITH_INIT, "shop.yaml")
+@pytest.fixture(scope="module")
+def objects() -> dict[tuple[str, str], Any]:
+    return objects_of(SHOP)
+
+
+@pytest.mark.parametrize("text", [SHOP, SHOP_WITH_INIT])
+def test_a_spec_is_written_as_it_was_read(text: str) -> None:
+    app = read_app(text, "shop.yaml")
     assert read_app(format_spec(app), "written") == app
-    made = manifests(app, telemetry_endpoint="http://telemetry:4318")
-    (pod,) = [
-        one["spec"]["template"]["spec"]
-        for one in made
-        if (one["kind"], one["metadata"]["name"]) == ("Deployment", "web")
+
+
+def test_config_maps_hold_texts_and_secrets_new_values_where_none_is_given(objects: dict[Any, Any]) -> None:
+    assert objects["ConfigMap", "settings"]["data"] == {"currency": "EUR", "offers.json": '{\n  "tea": 3\n}'}
+    data = objects["Secret", "mail"]["data"]
+    assert decoded(data["user"]) == "shop"
+    assert len(decoded(data["password"])) > 20
+    assert objects_of(SHOP)["Secret", "mail"]["data"]["password"] != data["password"]
+
+
+def test_containers_refer_to_them_as_kubernetes_writes_it(objects: dict[Any, Any]) -> None:
+    pod = objects["Deployment", "web"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["env"][-4:] == [
+        {"name": "CURRENCY", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "currency"}}},
+        {"name": "MAIL_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "mail", "key": "password"}}},
+        {"name": "WORKERS", "value": "4"},
+        {"name": "HINT", "valueFrom": {"configMapKeyRef": {"name": "hints", "key": "any", "optional": True}}},
     ]
+    assert container["envFrom"] == [{"prefix": "SHOP_", "configMapRef": {"name": "settings"}}]
+    items = [{"key": "offers.json", "path": "today.json"}]
+    assert pod["volumes"][-2:] == [
+        {"name": "files-0", "configMap": {"name": "settings", "items": items}},
+        {"name": "files-1", "secret": {"secretName": "mail"}},
+    ]
+    assert container["volumeMounts"][-2:] == [
+        {"name": "files-0", "mountPath": "/etc/shop", "readOnly": True},
+        {"name": "files-1", "mountPath": "/etc/mail", "readOnly": True},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        ((*WEB, "environment", "CURRENCY", "config"), "setings", "ConfigMap 'setings', expected one of settings"),
+        ((*WEB, "environment", "CURRENCY", "key"), "money", "unknown key 'money' of ConfigMap settings, expected one"),
+        ((*WEB, "environment", "POD_IP"), "1", "POD_IP is set by the platform"),
+        ((*WEB, "environment", "A B"), "1", "a variable must consist of letters"),
+        ((*WEB, "environment", "DEBUG"), True, "must be text; put true in quotes"),
+        ((*WEB, "environment", "DEBUG"), {"value": "1", "config": "settings"}, "one of value, config and secret"),
+        ((*WEB, "environment", "DEBUG"), {"config": "settings"}, "must have key together with"),
+        ((*WEB, "environment_from", 0, "config"), "none", "unknown ConfigMap 'none'"),
+        ((*WEB, "files", "/etc/mail", "secret"), "post", "unknown Secret 'post', expected one of mail"),
+        ((*WEB, "files", "/etc/shop", "items"), {"offer": "x"}, "unknown key 'offer' of ConfigMap settings"),
+        ((*WEB, "files", "/etc/shop", "items"), {"currency": "/x"}, "a path inside its folder"),
+        ((*WEB, "files", "etc"), {"secret": "mail"}, "an absolute path, got 'etc'"),
+        ((*WEB, "files", "/etc/faultset/x"), {"secret": "mail"}, "overlaps /etc/faultset"),
+        ((*WEB, "files", "/etc/shop/more"), {"secret": "mail"}, "overlaps /etc/shop"),
+        (("configs", "shop-config"), {}, "the object with the spec"),
+        (("configs", "Big"), {}, "lower-case letters"),
+        (("configs", "settings", "a/b"), "x", "a key must consist of letters"),
+        (("configs", "settings", "empty"), None, "a key of a ConfigMap must have a value"),
+        (("configs", "settings", "large"), "x" * (1 << 20), "must not exceed 1 MiB"),
+        (
+            (*STEPS, 0, "setting", "variable"), "COUNTRY",
+            "unknown name 'COUNTRY', expected one of CURRENCY, HINT, MAIL_PASSWORD, SHOP_currency",
+        ),
+        (
+            (*STEPS, 2, "setting", "file"), "/etc/shop/offers.json",
+            "expected one of /etc/mail/password, /etc/mail/user, /etc/shop/today.json",
+        ),
+        ((*STEPS, 2, "setting", "variable"), "CURRENCY", "must have either variable or file"),
+    ],
+)  # fmt: skip
+def test_what_a_container_cannot_refer_to_is_refused(path: tuple[Any, ...], value: Any, sentence: str) -> None:
+    with pytest.raises(UsageError, match=rf"^shop\.yaml, line \d+, field .*{sentence}"):
+        read_app(changed(SHOP, *path, value=value), "shop.yaml")
+
+
+def test_they_stand_in_the_pod_with_what_they_are_given() -> None:
+    pod = objects_of(SHOP_WITH_INIT)["Deployment", "web"]["spec"]["template"]["spec"]
     prepare, wait = pod["initContainers"]
     assert prepare["command"][0] == "/bin/sh"
     reference = {"configMapKeyRef": {"name": "settings", "key": "size"}}
@@ -225,17 +194,23 @@ def test_they_stand_in_the_pod_with_what_they_are_given() -> None:
         ((*INIT, 0, "cpu_request"), 2.0, "must not exceed cpu_limit .1., got 2"),
         (("services", "web", "memory_request_mib"), 17, "must not exceed memory_limit_mib .16., got 17"),
         (
-            ("services", "db", "init"),
-            [{"name": "w", "wait_for": "web"}],
+            ("services", "db", "init"), [{"name": "w", "wait_for": "web"}],
             "must not wait for each other: (db waits for )?web waits for db",
         ),
     ],
-)
+)  # fmt: skip
 def test_what_could_never_start_is_refused(path: tuple[Any, ...], value: Any, sentence: str) -> None:
     with pytest.raises(UsageError, match=rf"^shop\.yaml, line \d+, field .*{sentence}"):
         read_app(changed(SHOP_WITH_INIT, *path, value=value), "shop.yaml")
 
 
-def test_the_line_of_an_init_container_is_named() -> None:
-    with pytest.raises(UsageError, match=r"line 22, field services\.web\.init\.1\.wait_for"):
-        read_app(SHOP_WITH_INIT.replace("wait_for: db", "wait_for: dp"), "shop.yaml")
+@pytest.mark.parametrize(
+    ("text", "right", "wrong", "place"),
+    [
+        (SHOP, "config: settings, key: currency", "config: settings, key: money", "17, field .*environment.CURRENCY"),
+        (SHOP_WITH_INIT, "wait_for: db", "wait_for: dp", "22, field services.web.init.1.wait_for"),
+    ],
+)
+def test_the_line_is_named(text: str, right: str, wrong: str, place: str) -> None:
+    with pytest.raises(UsageError, match=f"line {place}"):
+        read_app(text.replace(right, wrong), "shop.yaml")

@@ -5,33 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
-from faultset.collector.apps import app_names, load_app
+from faultset.collector.apps import load_app
 from faultset.collector.runtime.app_code import read_app
-from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.files import format_spec
 from faultset.core.errors import UsageError
+from tests.collector.spec.edits import changed
 
-
-@pytest.fixture(scope="module")
-def hotel() -> AppSpec:
-    return load_app("hotel")
-
-
-@pytest.mark.parametrize("name", app_names())
-def test_a_written_spec_reads_as_the_same_app(name: str) -> None:
-    app = load_app(name)
-    assert read_app(format_spec(app), "written") == app
-
-
-def changed(app: AppSpec, *path: str, value: Any) -> str:
-    whole = yaml.safe_load(format_spec(app))
-    place = whole
-    for part in path[:-1]:
-        place = place[part]
-    place[path[-1]] = value
-    return yaml.safe_dump(whole)
+HOTEL = format_spec(load_app("hotel"))
+NEARBY = ("services", "search", "operations", "/search.Search/Nearby", "steps")
 
 
 @pytest.mark.parametrize(
@@ -52,26 +34,18 @@ def changed(app: AppSpec, *path: str, value: Any) -> str:
         (("default_mix",), "usual", "default_mix: unknown name 'usual'"),
         (("mixes", "default", "shares"), {"search": 0.5}, "must add up to 1, got 0.5"),
         (("mixes", "default", "shares"), {"sarch": 1}, r"mixes\.default\.shares: unknown name 'sarch'"),
-        (
-            ("services", "search", "operations", "/search.Search/Nearby", "steps"),
-            [{"neerby": {}}],
-            "unknown step 'neerby', expected one of",
-        ),
-        (
-            ("services", "search", "operations", "/search.Search/Nearby", "steps"),
-            [{"call": {"service": "geo", "operation": "/geo.Geo/Far", "send": {}, "save": "x"}}],
-            "unknown name '/geo.Geo/Far'",
-        ),
+        (NEARBY, [{"neerby": {}}], "unknown step 'neerby', expected one of"),
+        (NEARBY, [{"call": {"service": "geo", "operation": "/geo.Geo/Far", "save": "x"}}], "unknown name '/geo"),
         (
             ("services", "geo", "operations", "/geo.Geo/Nearby", "steps"),
             [{"nearby": {"index": "dots", "lat": 1, "lon": 2, "radius_km": 1, "limit": 1, "save": "x"}}],
             "unknown name 'dots'",
         ),
     ],
-)
-def test_a_wrong_spec_is_told_where_and_why(hotel: AppSpec, path: tuple[str, ...], value: Any, told: str) -> None:
+)  # fmt: skip
+def test_a_wrong_spec_is_told_where_and_why(path: tuple[str, ...], value: Any, told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        read_app(changed(hotel, *path, value=value), "app.yaml")
+        read_app(changed(HOTEL, *path, value=value), "app.yaml")
 
 
 @pytest.mark.parametrize(("text", "told"), [("a: [", "app.yaml is not YAML"), ("3", "got int")])

@@ -10,10 +10,9 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.runtime.app_code import read_app
 from faultset.collector.spec.credentials import decoded
-from faultset.collector.spec.files import format_spec
 from faultset.collector.spec.manifests import manifests, service_manifests, workload
 from faultset.core.errors import UsageError
-from tests.collector.spec.edits import changed
+from tests.collector.spec.edits import changed, objects_of
 
 
 @pytest.fixture(scope="module")
@@ -148,18 +147,11 @@ default_mix: only
 """
 
 
-def made(text: str = SPEC) -> dict[tuple[str, str], dict[str, Any]]:
-    objects = manifests(read_app(text, "bank.yaml"), telemetry_endpoint="http://telemetry:4318")
-    return {(one["kind"], one["metadata"]["name"]): one for one in objects}
-
-
-def test_the_spec_is_written_as_it_was_read() -> None:
-    app = read_app(SPEC, "bank.yaml")
-    assert read_app(format_spec(app), "written") == app
+OBJECTS = objects_of(SPEC)
 
 
 def test_replicas_and_probes_are_those_of_the_spec() -> None:
-    spec = made()["Deployment", "web"]["spec"]
+    spec = OBJECTS["Deployment", "web"]["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     assert spec["replicas"] == 2
     assert container["readinessProbe"]["tcpSocket"] == {"port": 8080}
@@ -185,9 +177,8 @@ def test_a_stateful_service_is_a_stateful_set_behind_a_headless_service() -> Non
 
 
 def test_a_component_is_part_of_the_custom_resource_and_not_among_the_workloads() -> None:
-    objects = made()
-    assert not [key for key in objects if key[0] == "StatefulSet" or key == ("Service", "keeper")]
-    resource = objects["Bank", "main"]
+    assert not [key for key in OBJECTS if key[0] == "StatefulSet" or key == ("Service", "keeper")]
+    resource = OBJECTS["Bank", "main"]
     assert resource["apiVersion"] == "bank.example/v1"
     assert resource["spec"] == {
         "version": "7",
@@ -201,8 +192,8 @@ def test_a_component_is_part_of_the_custom_resource_and_not_among_the_workloads(
 
 
 def test_the_definition_and_the_operators_rights_come_before_the_operator_and_the_resource() -> None:
-    order = list(made())
-    definition = made()["CustomResourceDefinition", "banks.bank.example"]["spec"]
+    order = list(OBJECTS)
+    definition = OBJECTS["CustomResourceDefinition", "banks.bank.example"]["spec"]
     assert definition["names"]["shortNames"] == ["bk"]
     assert definition["versions"][0]["subresources"] == {"status": {}}
     place = [order.index(key) for key in (
@@ -210,9 +201,9 @@ def test_the_definition_and_the_operators_rights_come_before_the_operator_and_th
         ("RoleBinding", "operator"), ("Deployment", "operator"), ("Bank", "main"),
     )]  # fmt: skip
     assert place == sorted(place)
-    pod = made()["Deployment", "operator"]["spec"]["template"]["spec"]
+    pod = OBJECTS["Deployment", "operator"]["spec"]["template"]["spec"]
     assert pod["serviceAccountName"] == "operator"
-    assert "serviceAccountName" not in made()["Deployment", "web"]["spec"]["template"]["spec"]
+    assert "serviceAccountName" not in OBJECTS["Deployment", "web"]["spec"]["template"]["spec"]
 
 
 @pytest.mark.parametrize(
