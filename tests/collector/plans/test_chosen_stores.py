@@ -13,7 +13,7 @@ from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.requests import make_request
 from faultset.collector.platforms.local.host import LocalHost
 from faultset.collector.runtime.stores import ORIGINAL_DRIVERS
-from faultset.collector.spec.store_choices import parse_store_choice
+from faultset.collector.spec.app import parse_store_choice
 from faultset.core.errors import DataError, UsageError
 
 

@@ -19,9 +19,10 @@ from faultset.collector.spec.app import (
     SHORTEST_START_S,
     AppSpec,
     ServiceSpec,
+    StoreChoice,
     Variation,
+    chosen_kinds,
 )
-from faultset.collector.spec.store_choices import StoreChoice, chosen_kinds
 
 _REDIS_BY_NAME = ("redis", "valkey")
 """Kinds of stores that are Redis, or speak its protocol."""

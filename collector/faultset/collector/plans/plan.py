@@ -17,7 +17,7 @@ from faultset.collector.plans.options import NoFaultKind
 from faultset.collector.plans.recording_plan import RecordingPlan
 from faultset.collector.platforms.hosts import Phases, load_host_class
 from faultset.collector.platforms.impairments import Course, Schedule, draw_course
-from faultset.collector.spec.store_choices import StoreChoice
+from faultset.collector.spec.app import StoreChoice
 from faultset.core.documents import STRICT, check_type, parse_object
 from faultset.core.errors import DataError, unknown_name
 from faultset.core.files import read_json_lines

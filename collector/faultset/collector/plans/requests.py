@@ -23,7 +23,7 @@ from faultset.collector.plans.plan import OWN_INJECTOR, profile_phases
 from faultset.collector.platforms.hosts import Phases, check_settings, load_host_class
 from faultset.collector.platforms.impairments import Schedule
 from faultset.collector.runtime.stores import ORIGINAL_DRIVERS
-from faultset.collector.spec.store_choices import StoreChoice, parse_store_choice
+from faultset.collector.spec.app import StoreChoice, parse_store_choice
 from faultset.core.errors import UsageError, unknown_name
 
 DEFAULT_RATE_RPS = 20.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -318,3 +318,33 @@ class AppSpec(FrozenModel):
         if name not in self.mixes:
             raise unknown_name(f"mix of {self.name}", name, self.mixes)
         return self.mixes[name]
+
+
+StoreChoice = Annotated[str, Field(pattern=r"^[a-z]+(,[a-z]+)*$")]
+"""`original`, or the kinds of stores that run on original servers, comma-separated in alphabetical order."""
+REDIS_STORES = "redis"
+"""The default, which plans leave out."""
+ALL_ORIGINAL = "original"
+
+
+def parse_store_choice(text: str | None, kinds: Iterable[str]) -> StoreChoice | None:
+    """Parse a choice into the form used in plans; None for the default. Raise UsageError for an unknown kind.
+
+    >>> parse_store_choice("postgresql,memcached", ["kafka", "memcached", "postgresql"])
+    'memcached,postgresql'
+    """
+    if text is None or text == REDIS_STORES:
+        return None
+    if text == ALL_ORIGINAL:
+        return ALL_ORIGINAL
+    names, known = {name.strip() for name in text.split(",")}, list(kinds)
+    for name in sorted(names - {*known}):
+        raise unknown_name("choice of stores", name, (REDIS_STORES, ALL_ORIGINAL, *known))
+    return ALL_ORIGINAL if names == {*known} else ",".join(sorted(names))
+
+
+def chosen_kinds(choice: StoreChoice | None, kinds: Iterable[str]) -> frozenset[str]:
+    """Return the kinds of stores that run on original servers."""
+    if choice is None or choice == REDIS_STORES:
+        return frozenset()
+    return frozenset(kinds if choice == ALL_ORIGINAL else choice.split(","))
