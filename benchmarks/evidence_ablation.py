@@ -26,12 +26,12 @@ from faultset.datasets import open_dataset
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators import Evaluation, evaluate
-from faultset.evaluators.leaderboards import number_formats
 from faultset.evaluators.leaderboards.records import HEADLINE
+from faultset.evaluators.leaderboards.texts import format_p
 from faultset.evaluators.recordings.cut_episodes import cut_recordings
 from faultset.evaluators.results.rows import ResultRow
-from faultset.evaluators.scoring.rankings import score_ranking
-from faultset.evaluators.statistics.comparison import holm, paired_difference
+from faultset.evaluators.scoring.localization import score_ranking
+from faultset.evaluators.scoring.paired_tests import holm, paired_difference
 
 PAGE = Path(__file__).with_suffix(".md")
 METHOD = "combined-evidence"
@@ -109,7 +109,7 @@ def score_protocol(evaluation: Evaluation, protocol: str, episodes: Dataset) -> 
     for (source, pair), p in zip(pairs.items(), adjusted, strict=True):
         difference = pair.difference
         bounds = f" [{difference.low:+.2f}, {difference.high:+.2f}]" if difference.interval_known else ""
-        text = f"{difference.value:+.2f}{bounds} {number_formats.p_value(p)}".strip()
+        text = f"{difference.value:+.2f}{bounds} {format_p(p)}".strip()
         cells[source] = [f"{sum(scores[source]) / len(rows):.2f}", f"**{text}**" if p < 0.05 else text]
     return cells
 
