@@ -24,7 +24,7 @@ from faultset.collector.sources.registry import load_source, load_sources
 from faultset.core.errors import UsageError
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.exports.exporter import load_layout
-from faultset.datasets.imports.registry import find_formats, load_format
+from faultset.datasets.imports.contract import find_formats, load_format
 from faultset.evaluators.scoring.registry import find_scorer, load_scorers
 
 pytestmark = pytest.mark.usefixtures("own_registries")

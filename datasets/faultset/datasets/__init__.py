@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from faultset.datasets.imports.importer import ImportResult, import_dataset
     from faultset.datasets.recordings.recording import Recording
     from faultset.datasets.recordings.view import RecordingView, TimeSlice
-    from faultset.datasets.remote.publishing import PublishResult, publish_dataset
+    from faultset.datasets.remote.writing import PublishResult, publish_dataset
     from faultset.datasets.views import EpisodeView
 
 __all__ = [

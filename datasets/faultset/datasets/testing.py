@@ -23,9 +23,15 @@ from faultset.datasets.format.recordings import RECORDINGS, complete_recordings
 from faultset.datasets.format.version_files import VERSIONS, hashes_below
 from faultset.datasets.format.versions import complete_episodes
 from faultset.datasets.imports.cases import try_import
-from faultset.datasets.imports.contract import DataIssue, ImportFormat, collect_issues
+from faultset.datasets.imports.contract import (
+    DataIssue,
+    ImportFormat,
+    collect_issues,
+    is_recognised,
+    load_format,
+    reading,
+)
 from faultset.datasets.imports.importer import import_dataset
-from faultset.datasets.imports.registry import is_recognised, load_format, reading
 from faultset.datasets.recordings.validation import recording_problems
 from faultset.datasets.validation import check_content
 

@@ -10,8 +10,7 @@ import pandas as pd
 
 from faultset.core.errors import DataError
 from faultset.datasets.imports.columns import long_metrics
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
-from faultset.datasets.imports.windows import reference_end
+from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, reference_end, report_issues
 
 SECOND_NS = 1_000_000_000
 

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from faultset.datasets.imports.formats import rcabench_rows as rcabench
+from faultset.datasets.imports.formats import rcabench_files as rcabench
 from faultset.datasets.status_codes import GRPC_CODES, is_error_code, parse_status_code
-from faultset.datasets.telemetry_formats.jaeger import read_jaeger_spans
-from faultset.datasets.telemetry_formats.otlp_spans import read_spans
+from faultset.datasets.telemetry_formats.spans import read_jaeger_spans, read_spans
 
 Outcome = tuple[str, int | None, dict[str, Any]]
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from faultset.collector.sources.metric_store import MetricStore, SeriesKey
 from faultset.collector.sources.span_store import SpanStore
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.telemetry_formats.otlp_spans import SpanRow
+from faultset.datasets.telemetry_formats.spans import SpanRow
 
 
 def without_episode(table: str) -> pa.Schema:

@@ -23,7 +23,7 @@ from prometheus_client.samples import Sample, Timestamp
 from faultset.core.errors import DataError
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.exports.exporter import ExportOptions, export_dataset
-from faultset.datasets.exports.openmetrics import openmetrics_text
+from faultset.datasets.exports.monitoring import openmetrics_text
 from faultset.datasets.exports.wide import LENGTH
 from faultset.datasets.training.frameworks import polars_tables
 
@@ -219,7 +219,7 @@ def test_ts_files_of_unequal_episodes_are_refused(example_copy, tmp_path, monkey
 
     lengths = dict(zip(open_dataset(example_copy).episodes, (3, 4, 5, 6), strict=True))
     frame = lambda _, episode, __: pd.DataFrame({"a": [1.0] * lengths[episode]})  # noqa: E731
-    monkeypatch.setattr(wide, "filled_frame", frame)
+    monkeypatch.setattr(wide, "_filled_frame", frame)
     with pytest.raises(DataError, match="must have the same length, but episodes have 3 to 6 steps"):
         export_dataset("ts", example_copy, tmp_path / "out")
     assert not (tmp_path / "out").exists()

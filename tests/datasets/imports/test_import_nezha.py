@@ -16,7 +16,7 @@ from faultset.datasets import examine
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.formats.nezha import NezhaImport
-from faultset.datasets.imports.formats.nezha_rows import read_logs, read_spans
+from faultset.datasets.imports.formats.nezha_files import read_logs, read_spans
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.testing import check_importer
 

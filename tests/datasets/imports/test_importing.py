@@ -25,10 +25,10 @@ from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.versions import complete_episodes
 from faultset.datasets.imports import cases as case_imports
+from faultset.datasets.imports.contract import reference_end
 from faultset.datasets.imports.examination import examine
 from faultset.datasets.imports.formats.rcaeval import RCAEvalImport
 from faultset.datasets.imports.importer import ImportCost, episode_id, import_dataset
-from faultset.datasets.imports.windows import reference_end
 
 START, ROWS, ONSET = 1_690_000_000, 60, 30
 

@@ -7,7 +7,7 @@ import pytest
 
 from faultset.core import plugins
 from faultset.core.errors import UsageError
-from faultset.datasets.imports.registry import GROUP, find_formats, format_names, load_format
+from faultset.datasets.imports.contract import GROUP, find_formats, format_names, load_format
 
 
 @pytest.fixture

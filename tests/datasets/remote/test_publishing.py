@@ -22,8 +22,7 @@ from faultset.datasets.dataset import open_dataset
 from faultset.datasets.derivation import EpisodeFilter, filter_dataset
 from faultset.datasets.format.version_files import hashes_below
 from faultset.datasets.remote.file_systems import is_url, list_remote_versions, local_folder, local_path
-from faultset.datasets.remote.publishing import publish_dataset
-from faultset.datasets.remote.writing import RemoteFolder
+from faultset.datasets.remote.writing import RemoteFolder, publish_dataset
 
 
 def run(*arguments: object) -> Result:

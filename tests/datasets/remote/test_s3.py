@@ -12,8 +12,7 @@ from faultset.core.console import root as faultset
 from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.remote.file_systems import list_remote_versions
-from faultset.datasets.remote.publishing import publish_dataset
-from faultset.datasets.remote.writing import RemoteFolder
+from faultset.datasets.remote.writing import RemoteFolder, publish_dataset
 from tests.s3_server import s3_bucket
 
 pytestmark = pytest.mark.slow

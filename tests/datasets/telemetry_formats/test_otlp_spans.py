@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 
-from faultset.datasets.telemetry_formats.otlp_spans import SpanRow, read_spans
+from faultset.datasets.telemetry_formats.spans import SpanRow, read_spans
 
 
 def rows(

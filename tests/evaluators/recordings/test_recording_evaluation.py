@@ -13,7 +13,7 @@ import pytest
 from faultset.core.errors import DataError
 from faultset.datasets import open_dataset
 from faultset.datasets.explorer.content import read_answers
-from faultset.datasets.remote.publishing import publish_dataset
+from faultset.datasets.remote.writing import publish_dataset
 from faultset.evaluators import Evaluation, EvaluationStart, evaluate, evaluation_call
 from faultset.evaluators.execution import scheduling
 from faultset.evaluators.recordings.detection_plan import DetectionPlan

@@ -18,7 +18,7 @@ from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import Known
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import SampleReader, batch_families, quote
 from faultset.collector.platforms.kubernetes.telemetry.prometheus_series import carries_signal
 from faultset.core.errors import PlatformError
-from faultset.datasets.imports.telemetry.roles import guess_role
+from faultset.datasets.imports.telemetry.naming import guess_role
 from faultset.datasets.metrics.roles import builtin_catalogue
 
 LINES_PER_PAGE = 5_000

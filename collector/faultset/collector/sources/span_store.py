@@ -16,7 +16,7 @@ from faultset.collector.sources.columns import (
     name_array,
 )
 from faultset.datasets.format.schemas import SPANS, TIME, without_episode
-from faultset.datasets.telemetry_formats.otlp_spans import SpanRow
+from faultset.datasets.telemetry_formats.spans import SpanRow
 
 SCHEMA = without_episode(SPANS)
 

@@ -266,7 +266,7 @@ def publish(dataset: Path, url: str, version: str | None, threads: int, as_json:
       evaluate s3://bucket/data --out results
     """
     from faultset.core.output import report_progress
-    from faultset.datasets.remote.publishing import publish_dataset
+    from faultset.datasets.remote.writing import publish_dataset
 
     with report_progress("episodes") as progress:
         result = publish_dataset(dataset, url, version=version, threads=threads, progress=progress)

@@ -124,7 +124,8 @@ class CroissantExport(TablesBySplit):
 
 def _describe_field(table: str, column: pa.Field) -> dict[str, Any] | None:
     kind, is_list = column.type, pa.types.is_list(column.type)
-    data_type = _get_data_type(kind.value_type if is_list else kind)
+    item_kind = kind.value_type if is_list else kind
+    data_type = next((name for is_kind, name in _DATA_TYPES if is_kind(item_kind)), None)
     if data_type is None:
         return None
     return {
@@ -137,16 +138,13 @@ def _describe_field(table: str, column: pa.Field) -> dict[str, Any] | None:
     } | ({"repeated": True} if is_list else {})
 
 
-def _get_data_type(kind: pa.DataType) -> str | None:
-    if pa.types.is_timestamp(kind):
-        return "sc:DateTime"
-    if pa.types.is_integer(kind):
-        return "sc:Integer"
-    if pa.types.is_floating(kind):
-        return "sc:Float"
-    if pa.types.is_boolean(kind):
-        return "sc:Boolean"
-    return "sc:Text" if pa.types.is_string(kind) else None
+_DATA_TYPES = (
+    (pa.types.is_timestamp, "sc:DateTime"),
+    (pa.types.is_integer, "sc:Integer"),
+    (pa.types.is_floating, "sc:Float"),
+    (pa.types.is_boolean, "sc:Boolean"),
+    (pa.types.is_string, "sc:Text"),
+)
 
 
 class HuggingFaceExport(TablesBySplit):

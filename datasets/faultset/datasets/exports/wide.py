@@ -1,10 +1,10 @@
-"""Layouts of metrics on a regular grid: wide tables, UCR time series and windows for training."""
+"""Layouts of metrics on a regular grid: wide tables, UCR time series, TSB-AD and windows for training."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,25 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
 from faultset.core.files import parquet_path
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
-from faultset.datasets.exports.exporter import SUBSETS, ExportLayout, ExportOptions, select_first_of_each_app
+from faultset.datasets.exports.exporter import (
+    SUBSETS,
+    ExportLayout,
+    ExportOptions,
+    RecordingLayout,
+    select_first_of_each_app,
+)
+from faultset.datasets.format.episodes import table_file
+from faultset.datasets.recordings.recording import Recording
 from faultset.datasets.training.columns import ColumnFinder, FeatureColumns
 from faultset.datasets.training.features import step_count, step_features
-from faultset.datasets.training.windows import EpisodeWindows, WindowBatch
+from faultset.datasets.training.windows import EpisodeWindows
 
 FEATURES = "features"
 _LABEL_FIELDS = ("fault", "no_fault_kind", "verdict", "system_level", "fault_type")
@@ -85,20 +94,17 @@ class WideParquet(_Wide):
         pq.write_table(table, parquet_path(path), compression="zstd", write_statistics=False, store_schema=False)
 
 
-_NO_FAULT = "none"
-
-
-def filled_frame(dataset: Dataset, episode: str, options: ExportOptions) -> pd.DataFrame:
+def _filled_frame(dataset: Dataset, episode: str, options: ExportOptions) -> pd.DataFrame:
     """Return the wide metrics with gaps filled by the previous number, the next number, or zero."""
     frame = dataset.view(episode).wide(options.step_s, options.roles)
     frame.columns = pd.Index([f"{service}/{metric}" for service, metric in frame.columns])
     return frame.ffill().bfill().fillna(0.0)
 
 
-def file_word(text: str) -> str:
+def _file_word(text: str) -> str:
     """Return a text as one word of a file name.
 
-    >>> file_word("my data/2")
+    >>> _file_word("my data/2")
     'my-data-2'
     """
     return re.sub(r"[^A-Za-z0-9-]+", "-", text)
@@ -119,7 +125,7 @@ class TimeSeriesFiles(ExportLayout):
 
     def prepare(self, episode: str) -> None:
         """Record the columns and the length of an episode."""
-        frame = filled_frame(self.dataset, episode, self.options)
+        frame = _filled_frame(self.dataset, episode, self.options)
         self._columns |= set(frame.columns)
         self._steps[episode] = len(frame)
 
@@ -130,7 +136,7 @@ class TimeSeriesFiles(ExportLayout):
             self._create_files(columns)
         subset = self.find_subset(episode)
         self._members[subset].append(episode)
-        frame = filled_frame(self.dataset, episode, self.options).reindex(columns=columns)
+        frame = _filled_frame(self.dataset, episode, self.options).reindex(columns=columns)
         dimensions = ":".join(_format_numbers(frame[name].to_numpy()) for name in columns)
         with self._file(subset).open("a", encoding="utf-8") as file:
             file.write(f"{dimensions}:{_get_class(self.dataset, episode)}\n")
@@ -165,7 +171,7 @@ class TimeSeriesFiles(ExportLayout):
 
 
 def _get_class(dataset: Dataset, episode: str) -> str:
-    return file_word(dataset.label(episode).fault or _NO_FAULT)
+    return _file_word(dataset.label(episode).fault or "none")
 
 
 def _format_numbers(values: npt.NDArray[np.float64]) -> str:
@@ -254,12 +260,16 @@ class _Subset:
     def __init__(self, folder: Path, windows: EpisodeWindows) -> None:
         folder.mkdir()
         shape, width = (len(windows), LENGTH), len(windows.columns)
+        kinds: dict[str, tuple[type, tuple[int, ...]]] = {
+            "values": (np.float32, (*shape, width)),
+            "mask": (bool, (*shape, width)),
+            "labels": (np.int8, shape),
+            "ends_ns": (np.int64, shape[:1]),
+            "groups": (np.int64, shape[:1]),
+        }
         self._arrays = {
-            "values": _create_array(folder / "values.npy", np.dtype(np.float32), (*shape, width)),
-            "mask": _create_array(folder / "mask.npy", np.dtype(bool), (*shape, width)),
-            "labels": _create_array(folder / "labels.npy", np.dtype(np.int8), shape),
-            "ends_ns": _create_array(folder / "ends_ns.npy", np.dtype(np.int64), shape[:1]),
-            "groups": _create_array(folder / "groups.npy", np.dtype(np.int64), shape[:1]),
+            name: np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=kind, shape=size)
+            for name, (kind, size) in kinds.items()
         }
         self.folder, self._windows = folder, windows
         self._names: dict[str, list[str]] = {"episodes": []}
@@ -268,14 +278,11 @@ class _Subset:
 
     def write(self, episode: str) -> None:
         for batch in self._windows.episode_batches(episode, _BATCH_SIZE):
-            self._write(batch)
-
-    def _write(self, batch: WindowBatch) -> None:
-        first = len(self._names["episodes"])
-        for name, array in self._arrays.items():
-            array[first : first + len(batch)] = getattr(batch, name)
-        for name, texts in self._names.items():
-            texts += getattr(batch, name)
+            first = len(self._names["episodes"])
+            for name, array in self._arrays.items():
+                array[first : first + len(batch)] = getattr(batch, name)
+            for name, texts in self._names.items():
+                texts += getattr(batch, name)
 
     def close(self) -> None:
         for array in self._arrays.values():
@@ -289,5 +296,126 @@ def _finder(options: ExportOptions) -> ColumnFinder | None:
     return None if options.per_service else ColumnFinder(step_s=options.step_s, roles=options.roles)
 
 
-def _create_array(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.memmap:
-    return np.lib.format.open_memmap(path, mode="w+", dtype=kind, shape=shape)
+_CELL_BYTES = 10
+Ints = npt.NDArray[np.int64]
+
+
+class TSBADExport(RecordingLayout):
+    """`<number>_<dataset>_id_<number>_<app>_tr_<steps>_1st_<step>.csv`: channels, then `Label`.
+
+    The training steps of an episode are its reference. The training steps of a recording are the training part that its
+    source defines. Without one, they are the healthy time at its start, at most up to the end of the training part in
+    the split `by-time`. The step of a recording is at least its sampling interval. Episodes and recordings without a
+    fault are refused, because the file name contains the first anomaly.
+    """
+
+    def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
+        super().__init__(dataset, options, folder)
+        self._files: list[tuple[str, str]] = []
+
+    def unavailable_reason(self, episode: str) -> str | None:
+        """Return a reason if the episode has no fault."""
+        label = self.dataset.label(episode)
+        return "TSB-AD needs a fault, but the episode has none" if label.onset_ns is None else None
+
+    def unavailable_recording_reason(self, recording: str) -> str | None:
+        """Return a reason if the recording has no metrics or incidents, or starts with an incident."""
+        if not self._count_samples(recording):
+            return "TSB-AD needs metrics, but the recording has none"
+        source = self.dataset.recording(recording)
+        if not source.truth.incidents:
+            return "TSB-AD needs an anomaly, but the recording has none"
+        if self._training_end(source) <= source.start_ns:
+            return "TSB-AD needs time for training, but the recording starts with an incident"
+        return None
+
+    def recording_bytes(self, recordings: Sequence[str]) -> int:
+        """Estimate the size from the number of samples."""
+        return _CELL_BYTES * sum(map(self._count_samples, recordings))
+
+    def _count_samples(self, recording: str) -> int:
+        files = self.dataset.recording_files[recording]
+        return sum(record.rows or 0 for name, record in files.items() if name.endswith(table_file("metrics")))
+
+    def write(self, episode: str) -> None:
+        """Write an episode; a step is an anomaly if it ends after the onset."""
+        frame = _filled_frame(self.dataset, episode, self.options)
+        context, onset = self.dataset.view(episode).context, self.dataset.label(episode).onset_ns
+        assert onset is not None  # `unavailable_reason` refuses episodes without a fault
+        ends = _times(frame) + round(self.options.step_s * SECOND_NS)
+        labels = (ends > onset).astype(np.int64)
+        path = self._add(episode, context.app, int((ends <= context.reference_end_ns).sum()), labels)
+        columns = {column: frame[column].to_numpy() for column in frame.columns} | {"Label": labels}
+        pacsv.write_csv(pa.table(columns), path)
+
+    def write_recording(self, recording: str) -> None:
+        """Write a recording block by block; a step is an anomaly if it overlaps an incident."""
+        source = self.dataset.recording(recording)
+        step_s = max(self.options.step_s, source.context.sampling_step_s)
+        first, starts = self._first_values(source, step_s)
+        ends = starts + round(step_s * SECOND_NS)
+        labels = np.zeros(len(starts), dtype=np.int64)
+        for incident in source.truth.incidents:
+            start_ns, end_ns = source.truth.bounds(incident)
+            labels[(starts < end_ns) & (ends > start_ns)] = 1
+        path = self._add(recording, source.context.app, int((ends <= self._training_end(source)).sum()), labels)
+        names = [*first.index, "Label"]
+        schema = pa.schema([(name, pa.int64() if name == "Label" else pa.float64()) for name in names])
+        row = 0
+        with pacsv.CSVWriter(path, schema) as writer:
+            for frame in self._filled_blocks(source, step_s, first):
+                columns = [frame[name].to_numpy(dtype=float) for name in first.index]
+                writer.write_table(pa.table([*columns, labels[row : row + len(frame)]], schema=schema))
+                row += len(frame)
+
+    def _blocks(self, recording: Recording[Any], step_s: float) -> Iterator[pd.DataFrame]:
+        for frame in recording.view.wide_blocks(step_s=step_s, roles=self.options.roles):
+            frame.columns = pd.Index([f"{service}/{metric}" for service, metric in frame.columns])
+            yield frame
+
+    def _first_values(self, recording: Recording[Any], step_s: float) -> tuple[pd.Series, Ints]:
+        """Return the first number of each column of a recording, and the start of each step."""
+        first, starts = pd.Series(dtype=float), []
+        for frame in self._blocks(recording, step_s):
+            starts.append(_times(frame))
+            first = first.combine_first(frame.bfill().iloc[0].astype(float))
+        return first.fillna(0.0).sort_index(), np.concatenate(starts)
+
+    def _filled_blocks(self, recording: Recording[Any], step_s: float, first: pd.Series) -> Iterator[pd.DataFrame]:
+        """Yield blocks with all columns; a gap is filled with the last number before it."""
+        last = first
+        for frame in self._blocks(recording, step_s):
+            filled = frame.reindex(columns=first.index).ffill().fillna(last)
+            last = filled.iloc[-1]
+            yield filled
+
+    def _training_end(self, recording: Recording[Any]) -> int:
+        splits = self.dataset.recording_splits
+        ends = {
+            name: max((stretch.end_ns for stretch in split.train if stretch.recording == recording.id), default=0)
+            for name, split in splits.items()
+        }
+        healthy = next(iter(recording.truth.healthy_stretches), None)
+        if healthy is None or healthy.start_ns > recording.start_ns:
+            healthy_end_ns = recording.start_ns
+        else:
+            healthy_end_ns = healthy.end_ns
+        return ends.get("by-source") or min(ends.get("by-time") or healthy_end_ns, healthy_end_ns)
+
+    def _add(self, unit: str, app: str, training_steps: int, labels: Ints) -> Path:
+        """Record the next file and return its path."""
+        first = int(np.argmax(labels)) if labels.any() else len(labels)
+        number = len(self._files) + 1
+        dataset = _file_word(self.dataset.root.resolve().name)
+        name = f"{number:03d}_{dataset}_id_{number}_{_file_word(app)}_tr_{training_steps}_1st_{first}.csv"
+        self._files.append((name, unit))
+        return self.folder / name
+
+    def finish(self) -> None:
+        """Write the episode or recording of each file."""
+        rows = "".join(f"{name},{unit}\n" for name, unit in self._files)
+        (self.folder / "episodes.csv").write_text(f"file_name,episode\n{rows}", encoding="utf-8")
+
+
+def _times(frame: pd.DataFrame) -> Ints:
+    return pd.DatetimeIndex(frame.index).as_unit("ns").asi8

@@ -51,14 +51,9 @@ def is_archive(path: Path) -> bool:
 
 
 def unpack(path: Path) -> Path:
-    """Return the folder itself, or a temporary folder with the content of an archive.
+    """Return the folder itself, or a temporary folder with the content of an archive; raise DataError for other files.
 
     The temporary folder is removed when this process ends. Child processes may read it until then.
-
-    Raises
-    ------
-    DataError
-        The file is not an archive, is damaged, or does not fit on the disk.
     """
     if path.is_dir():
         return path

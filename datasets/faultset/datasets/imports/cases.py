@@ -6,9 +6,11 @@ import functools
 import hashlib
 import multiprocessing
 import os
+import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -19,25 +21,31 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from faultset.core.errors import DataError, DiskFullError
+from faultset.core.files import flush
+from faultset.core.times import utc_text
 from faultset.datasets.cache import cache_frame, frame_facts
-from faultset.datasets.format.context import IMPORTED, EpisodeContext
-from faultset.datasets.format.episodes import EpisodeWriter, table_file
+from faultset.datasets.format.context import IMPORTED, EpisodeContext, RecordingContext, Sampling
+from faultset.datasets.format.episodes import INCOMPLETE, EpisodeWriter, table_file
+from faultset.datasets.format.incidents import TRAINING, RecordingSummary, summarize_recording
 from faultset.datasets.format.labels import evidence_table
+from faultset.datasets.format.recordings import RECORDINGS, RecordingWriter, Rows
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.format.version_files import FileSummary
 from faultset.datasets.format.versions import EpisodeSummary, summarize_episode
+from faultset.datasets.imports.columns import normalise_id_columns
 from faultset.datasets.imports.contract import (
+    EMPTY_VIEW,
     Case,
+    ForeignChunk,
     ForeignEpisode,
     ForeignRecording,
     ImportFormat,
-    input_evidence,
+    build_evidence,
+    load_format,
+    reading,
 )
-from faultset.datasets.imports.recordings import import_recording
-from faultset.datasets.imports.registry import load_format, reading
-from faultset.datasets.imports.spans import normalise_id_columns
-from faultset.datasets.imports.windows import EMPTY_VIEW
 from faultset.datasets.metrics.roles import catalogue_with
+from faultset.datasets.recordings.validation import recording_problems
 from faultset.datasets.validation import check_name, find_label_problems, written_rows_problems
 
 if TYPE_CHECKING:
@@ -53,58 +61,53 @@ def import_case(importer: ImportFormat, case: Case, out: Path) -> FileSummary:
     """Write a case as an episode or a recording."""
     identity = episode_id(importer.name, case.key)
     foreign = importer.load(case)
+    inputs = _list_inputs(case, foreign, importer.name)
     if isinstance(foreign, ForeignRecording):
-        inputs = input_evidence(case, foreign, importer.name)
-        return import_recording(foreign, out, recording=identity, key=case.key, evidence=inputs)
-    return _import_episode(importer, case, foreign, out, identity)
+        return _import_recording(foreign, out, identity, case.key, inputs)
+    return _import_episode(case, foreign, out, identity, inputs)
+
+
+def _list_inputs(case: Case, foreign: ForeignEpisode | ForeignRecording, importer: str) -> list[dict[str, Any]]:
+    """Return an evidence row for each input file, named relative to the folder of the case."""
+    folders = [path if path.is_dir() else path.parent for path in case.paths]
+    base = os.path.commonpath(folders) if folders else ""
+    names = {Path(os.path.relpath(path, base)).as_posix() for path in foreign.inputs or case.paths}
+    return [build_evidence("input", name, f"read by the importer {importer}") for name in sorted(names)]
 
 
 def _import_episode(
-    importer: ImportFormat, case: Case, foreign: ForeignEpisode, out: Path, episode: str
+    case: Case, foreign: ForeignEpisode, out: Path, episode: str, inputs: Sequence[Mapping[str, Any]]
 ) -> EpisodeSummary:
     context = _build_context(episode, foreign)
-    try:
-        label = _build_label(foreign)
-    except DataError as error:
-        raise DataError(f"{case.key}: {error}") from error
+    label = _build_label(case.key, foreign)
+    invalid = f"{case.key} cannot become an episode"
     metrics = TABLES["metrics"].empty_table()
     written = 0
     with EpisodeWriter(out, episode, quick=True) as writer:
         for table, batches in foreign.tables.items():
             rows = writer.write_table(table, normalise_id_columns(batches()))
             for problem in written_rows_problems(rows, table, context):
-                raise _invalid_case(case, f"{table_file(table)}: {problem}")
+                raise DataError(f"{invalid}: {table_file(table)}: {problem}")
             written += len(rows)
             if table == "metrics":
                 metrics = rows
         if not written:
             raise DataError(f"{case.key}: {EMPTY_VIEW}; leave the case out")
         writer.write_context(context)
-        writer.write_truth(label, [*foreign.evidence, *input_evidence(case, foreign, importer.name)], None)
+        writer.write_truth(label, [*foreign.evidence, *inputs], None)
         writer.write_missing_tables()
-        summary = _summarize(case, writer, context)
+        try:
+            summary = summarize_episode(writer.folder, writer.rows)
+            catalogue_with(context.metric_roles)
+            evidence_table(writer.folder)
+        except DataError as error:  # foreign names break our format
+            raise DataError(f"{invalid}: {str(error).removeprefix(f'{writer.folder}/')}") from error
+        for problem in find_label_problems(context, summary.label):
+            raise DataError(f"{invalid}: {table_file('label')}: {problem}; restore the file")
         folder = writer.commit()
     # Most methods read this frame first, and its samples are in memory now.
     cache_frame(folder, frame_facts(context, context.resolution_s, None), lambda: _default_frame(metrics, context))
     return replace(summary, check_name=check_name(summary.files))
-
-
-def _summarize(case: Case, writer: EpisodeWriter, context: EpisodeContext) -> EpisodeSummary:
-    """Return the summary of an episode; raise DataError if its files, which have foreign names, break our format."""
-    folder = writer.folder
-    try:
-        summary = summarize_episode(folder, writer.rows)
-        catalogue_with(context.metric_roles)
-        evidence_table(folder)
-    except DataError as error:
-        raise _invalid_case(case, str(error).removeprefix(f"{folder}/")) from error
-    for problem in find_label_problems(context, summary.label):
-        raise _invalid_case(case, f"{table_file('label')}: {problem}; restore the file")
-    return summary
-
-
-def _invalid_case(case: Case, reason: str) -> DataError:
-    return DataError(f"{case.key} cannot become an episode: {reason}")
 
 
 def _default_frame(metrics: pa.Table, context: EpisodeContext) -> pd.DataFrame:
@@ -131,7 +134,7 @@ def _build_context(episode: str, foreign: ForeignEpisode) -> EpisodeContext:
     )
 
 
-def _build_label(foreign: ForeignEpisode) -> dict[str, Any]:
+def _build_label(key: str, foreign: ForeignEpisode) -> dict[str, Any]:
     faulty = foreign.label.get("fault") is not None
     defaults: dict[str, Any] = {
         "targets": [],
@@ -146,7 +149,7 @@ def _build_label(foreign: ForeignEpisode) -> dict[str, Any]:
         "clock_offsets": {},
     }
     if faulty and not foreign.label.get("targets"):
-        raise DataError("its label has a fault, which needs a target; restore the label or leave the case out")
+        raise DataError(f"{key}: its label has a fault, which needs a target; restore the label or leave the case out")
     windows = {
         "view_start": foreign.view_start_ns,
         "view_end": foreign.view_end_ns,
@@ -155,16 +158,13 @@ def _build_label(foreign: ForeignEpisode) -> dict[str, Any]:
     return defaults | dict(foreign.label) | windows
 
 
-Outcome = str | FileSummary
-"""Summary of the episode or recording, or the reason why the case could not be imported."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ImportedCase:
     """Outcome and duration of a case."""
 
     case: Case
-    outcome: Outcome
+    outcome: str | FileSummary
+    """Summary of the episode or recording, or the reason why the case could not be imported."""
     seconds: float = 0.0
     was_first: bool = False
     """Whether it was the first case of its process; if so, `seconds` includes loading libraries."""
@@ -181,24 +181,11 @@ def worker_count(cases: int, workers: int | None) -> int:
 
 
 def import_cases(name: str, cases: Sequence[Case], out: Path, workers: int | None) -> Iterator[ImportedCase]:
-    """Import cases and yield each when it is finished or has failed.
-
-    Parameters
-    ----------
-    name
-        Name of the format.
-    cases
-        Cases to import.
-    out
-        Dataset folder.
-    workers
-        Processes; one per processor by default.
-    """
+    """Import cases of a format and yield each when it is finished or has failed; by default, use every processor."""
     count = worker_count(len(cases), workers)
     if count == 1:
-        importer = load_format(name)
-        for number, case in enumerate(cases):
-            yield _import_timed(importer, case, out, was_first=number == 0)
+        _cached_format.cache_clear()
+        yield from (_import_timed(name, case, out) for case in cases)
         return
     remaining = {case.key: case for case in cases}
     for imported in _import_in_pool(name, cases, out, count):
@@ -216,24 +203,17 @@ def _import_in_pool(name: str, cases: Sequence[Case], out: Path, count: int) -> 
     with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_die_with_parent) as pool:
         try:
             with _environment(_KEEP_FREED_MEMORY):
-                running: list[Future[ImportedCase]] = [pool.submit(_import_named, name, case, out) for case in cases]
+                running: list[Future[ImportedCase]] = [pool.submit(_import_timed, name, case, out) for case in cases]
             for future in as_completed(running):
                 yield future.result()
-        except BrokenProcessPool:
+        except BaseException as error:
             pool.shutdown(wait=True, cancel_futures=True)
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+            if not isinstance(error, BrokenProcessPool):
+                raise
 
 
-def try_import(importer: ImportFormat, case: Case, out: Path) -> Outcome:
-    """Write a case as an episode or recording; return the reason if it cannot be read.
-
-    Raises
-    ------
-    DiskFullError
-        The disk of the dataset is full.
-    """
+def try_import(importer: ImportFormat, case: Case, out: Path) -> str | FileSummary:
+    """Write a case as an episode or recording; return the reason if it cannot be read."""
     try:
         with reading(importer, case.key):
             return import_case(importer, case, out)
@@ -243,18 +223,12 @@ def try_import(importer: ImportFormat, case: Case, out: Path) -> Outcome:
         return str(error)
 
 
-@functools.cache
-def _cached_format(name: str) -> ImportFormat:
-    return load_format(name)
+_cached_format = functools.cache(load_format)
 
 
-def _import_named(name: str, case: Case, out: Path) -> ImportedCase:
-    """Import a case in a process of the pool, which loads the format once."""
+def _import_timed(name: str, case: Case, out: Path) -> ImportedCase:
     was_first = _cached_format.cache_info().currsize == 0
-    return _import_timed(_cached_format(name), case, out, was_first=was_first)
-
-
-def _import_timed(importer: ImportFormat, case: Case, out: Path, *, was_first: bool) -> ImportedCase:
+    importer = _cached_format(name)
     started = time.monotonic()
     outcome = try_import(importer, case, out)
     return ImportedCase(case=case, outcome=outcome, seconds=time.monotonic() - started, was_first=was_first)
@@ -282,3 +256,113 @@ def _die_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+_INCIDENT: Mapping[str, Any] = {
+    "system_level": None,
+    "fault_type": None,
+    "parameters": {},
+    "recover_start": None,
+    "verdict": "unknown",
+    "seed": 0,
+}
+"""Defaults of fields that most sources lack."""
+
+
+def _import_recording(
+    foreign: ForeignRecording, out: Path, recording: str, key: str, inputs: Sequence[Mapping[str, Any]]
+) -> RecordingSummary:
+    """Write a recording chunk by chunk; it appears when it is complete."""
+    folder = out / RECORDINGS
+    root = folder / f"{recording}{INCOMPLETE}"
+    shutil.rmtree(root, ignore_errors=True)
+    try:
+        writer = RecordingWriter(root, _recording_context(foreign, recording))
+        rows = _write_chunks(foreign, writer, inputs)
+        if not rows:
+            raise DataError(f"{key}: {EMPTY_VIEW}; leave the case out")
+        for file, _, problem in recording_problems(writer.folder, recording):
+            raise DataError(f"{key} cannot become a recording: {file}: {problem}; restore its files")
+        writer.folder.rename(folder / recording)
+        flush(folder)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    return summarize_recording(folder / recording)
+
+
+def _recording_context(foreign: ForeignRecording, recording: str) -> RecordingContext:
+    return RecordingContext(
+        recording=recording,
+        app=foreign.app,
+        platform=IMPORTED,
+        source_intervals_s=dict.fromkeys(TABLES) | dict(foreign.source_intervals_s),
+        services=foreign.services,
+        calls=foreign.calls,
+        workload_entry=foreign.workload_entry,
+        metric_roles=foreign.metric_roles,
+        sampling=Sampling(traces=foreign.trace_share),
+    )
+
+
+def _write_chunks(foreign: ForeignRecording, writer: RecordingWriter, inputs: Sequence[Mapping[str, Any]]) -> int:
+    """Write all chunks; return the number of rows of telemetry."""
+    recording = writer.context.recording
+    incidents = [
+        # The opaque id of an incident is the same in every import.
+        {**_INCIDENT, **row, "incident": hashlib.sha256(f"{recording}\0{number}".encode()).hexdigest()[:12]}
+        for number, row in enumerate(foreign.incidents)
+    ]
+    checks = [*inputs]
+    if foreign.training_end_ns is not None:
+        detail = "the source intends the time before this for training"
+        checks.append(build_evidence(TRAINING, foreign.app, detail, time_ns=foreign.training_end_ns))
+    rows = Counter[str]()
+    started = set[str]()
+    for chunk in foreign.chunks():
+        tables = {table: _count_rows(table, batches(), rows) for table, batches in chunk.tables.items()}
+        chunk_incidents = list(_incidents_in(chunk, incidents))
+        truth: dict[str, Rows] = {
+            "incidents": chunk_incidents,
+            "evidence": checks,
+            "voids": _voids_in(chunk, foreign.voids),
+        }
+        writer.append(chunk.start_ns, chunk.end_ns, tables, truth=truth)
+        started |= {row["incident"] for row in chunk_incidents}
+        checks = []
+    outside = [row for row in incidents if row["incident"] not in started]
+    if outside and rows:
+        start = utc_text(outside[0]["inject_start"])
+        raise DataError(
+            f"an incident must start within the telemetry, but the incident at {start} does not; correct its times, or "
+            "leave it out"
+        )
+    return rows.total()
+
+
+def _count_rows(
+    table: str, batches: Iterable[pa.RecordBatch | pa.Table], rows: Counter[str]
+) -> Iterator[pa.RecordBatch | pa.Table]:
+    """Yield batches with normalised ids and count their rows."""
+    for batch in normalise_id_columns(batches):
+        rows[table] += batch.num_rows
+        yield batch
+
+
+def _incidents_in(chunk: ForeignChunk, incidents: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the incidents that start or end in a chunk; an incident that outlasts the chunk has no end yet."""
+    for row in incidents:
+        start_ns, end_ns = row["inject_start"], row["recover_start"]
+        if chunk.start_ns <= start_ns < chunk.end_ns:
+            outlasts = end_ns is not None and end_ns > chunk.end_ns
+            yield {**row, "recover_start": None if outlasts else end_ns}
+        elif end_ns is not None and chunk.start_ns < end_ns <= chunk.end_ns:
+            yield dict(row)
+
+
+def _voids_in(chunk: ForeignChunk, voids: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the parts of void times within a chunk."""
+    return [
+        {**row, "start": max(row["start"], chunk.start_ns), "end": min(row["end"], chunk.end_ns)}
+        for row in voids
+        if row["start"] < chunk.end_ns and chunk.start_ns < row["end"]
+    ]

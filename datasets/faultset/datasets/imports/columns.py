@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 import mmap
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from faultset.core.files import parquet_path
 from faultset.core.printable import first_line
 from faultset.core.times import find_epoch_unit
 from faultset.datasets.format.schemas import NAME, TABLES, without_episode
+from faultset.datasets.format.storage import as_array
+from faultset.datasets.telemetry_formats.log_lines import read_level
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,15 +43,40 @@ Column = tuple[str | None, str, npt.NDArray[np.float64]]
 """Service, metric and samples of one column of a wide frame."""
 
 
-def epoch_unit(values: npt.ArrayLike) -> str:
-    """Infer the unit of epoch numbers from their magnitude: s, ms, µs or ns.
+MALFORMED = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, csv.Error)
+"""Errors of reading a file, its text or its structure."""
+
+
+@contextmanager
+def parsing(path: Path, expected: str, remedy: str = "restore the file") -> Iterator[None]:
+    """Raise DataError "PATH must EXPECTED (reason); REMEDY" if the block cannot read or parse a file."""
+    try:
+        yield
+    except MALFORMED as error:
+        raise DataError(f"{path} must {expected} ({error!r}); {remedy}") from error
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; raise DataError if it is missing or damaged."""
+    with parsing(path, "be JSON"):
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+
+
+def epoch_unit(values: npt.ArrayLike) -> tuple[int, str]:
+    """Infer the unit of epoch numbers from their median magnitude.
+
+    Returns
+    -------
+    tuple of int and str
+        Nanoseconds per unit, and its name: s, ms, µs or ns.
 
     Examples
     --------
     >>> epoch_unit([1_660_000_000]), epoch_unit([1_660_000_000_000_000_000])
-    ('s', 'ns')
+    ((1000000000, 's'), (1, 'ns'))
     """
-    return _find_unit(values)[1]
+    array = np.asarray(values)
+    return find_epoch_unit(float(np.median(np.abs(array))) if array.size else 0.0)
 
 
 def epoch_ns(values: npt.ArrayLike) -> Ints:
@@ -62,18 +90,12 @@ def epoch_ns(values: npt.ArrayLike) -> Ints:
     [1660000000500000000]
     """
     array = np.asarray(values)
-    factor = _find_unit(array)[0]
+    factor, _ = epoch_unit(array)
     if array.dtype.kind in "iu":
         return array.astype(np.int64) * np.int64(factor)
     # A double cannot hold nanoseconds since 1970, so the fraction is converted separately.
     whole = np.floor(array)
     return whole.astype(np.int64) * np.int64(factor) + np.round((array - whole) * factor).astype(np.int64)
-
-
-def _find_unit(values: npt.ArrayLike) -> tuple[int, str]:
-    array = np.asarray(values)
-    typical = float(np.median(np.abs(array))) if array.size else 0.0
-    return find_epoch_unit(typical)
 
 
 def read_csv(
@@ -101,7 +123,7 @@ def read_csv(
     """
     present = csv_header(path)
     chosen = None if columns is None else [name for name in columns if name in present]
-    parsing = pacsv.ParseOptions(newlines_in_values=newlines, quote_char='"' if _has_quotes(path) else False)
+    layout = pacsv.ParseOptions(newlines_in_values=newlines, quote_char='"' if _has_quotes(path) else False)
     conversion = pacsv.ConvertOptions(
         include_columns=chosen,
         column_types=dict.fromkeys(text, pa.string()) | dict.fromkeys(doubles, pa.float64()),
@@ -115,9 +137,9 @@ def read_csv(
         if doubles:
             reading.block_size = _NUMBER_BLOCK_BYTES
             with suppress(pa.ArrowInvalid):  # if a row is longer than a block
-                return pacsv.read_csv(path, read_options=reading, parse_options=parsing, convert_options=conversion)
+                return pacsv.read_csv(path, reading, layout, conversion)
             reading.block_size = _MAX_ROW_BYTES
-        return pacsv.read_csv(path, read_options=reading, parse_options=parsing, convert_options=conversion)
+        return pacsv.read_csv(path, reading, layout, conversion)
     except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
         raise _build_read_error(path, error) from error
 
@@ -269,17 +291,32 @@ def _zeros(rows: int) -> pa.Array:
     return pa.array(np.zeros(rows, dtype=np.int32))
 
 
-def nulls(rows: int) -> pa.DictionaryArray:
-    """Return a text column of nulls."""
-    return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string()), safe=False)
-
-
-def encode_words(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
-    """Return a text column dictionary-encoded, with one dictionary for all chunks."""
+def encode_words(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
+    """Return a text column dictionary-encoded in one chunk."""
     chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     if not pa.types.is_dictionary(chunked.type):
         chunked = chunked.cast(pa.string()).dictionary_encode()
-    return chunked.cast(NAME).unify_dictionaries()
+    return as_array(chunked.cast(NAME).unify_dictionaries())
+
+
+def get_text(table: pa.Table, name: str, missing: str | None = None) -> pa.ChunkedArray:
+    """Return a column as text, with null cells replaced by `missing`; a file may lack the column."""
+    if name not in table.column_names:
+        return pa.chunked_array(
+            [pa.nulls(len(table), pa.string()) if missing is None else constant(missing, len(table))]
+        )
+    column = table[name].cast(pa.string())
+    return column if missing is None else pc.fill_null(column, missing)
+
+
+def empty_to_null(column: pa.ChunkedArray | pa.Array) -> Any:
+    """Return a text column with nulls for empty cells."""
+    return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+
+
+def list_words(column: pa.ChunkedArray | pa.Array) -> list[str]:
+    """Return the distinct words of a text column without null."""
+    return [word for word in pc.unique(column.cast(pa.string())).to_pylist() if word is not None]
 
 
 def encode_series(column: pd.Series) -> pa.DictionaryArray:
@@ -287,16 +324,22 @@ def encode_series(column: pd.Series) -> pa.DictionaryArray:
     return pa.array(column, pa.string(), from_pandas=True).dictionary_encode()
 
 
-def rename_words(column: pa.ChunkedArray | pa.Array, names: Mapping[str, str | None]) -> pa.ChunkedArray:
-    """Return a text column with some words replaced; None makes it null."""
-    chunks = []
-    for chunk in encode_words(column).chunks:
-        words = [names.get(word, word) if word is not None else None for word in chunk.dictionary.to_pylist()]
-        code = {word: number for number, word in enumerate(dict.fromkeys(w for w in words if w is not None))}
-        codes = pa.array([code[word] if word is not None else None for word in words], pa.int32())
-        indices = codes.take(chunk.indices) if len(words) else chunk.indices
-        chunks.append(pa.DictionaryArray.from_arrays(indices, pa.array(list(code), pa.string())))
-    return pa.chunked_array(chunks, NAME)
+def rename_words(
+    column: pa.ChunkedArray | pa.Array, names: Mapping[str, str | None] | Callable[[str], str | None]
+) -> pa.DictionaryArray:
+    """Return a text column with words replaced by a mapping or a function; None makes a word null."""
+    encoded = encode_words(column)
+    rename = names if callable(names) else lambda word: names.get(word, word)
+    words = [None if word is None else rename(word) for word in encoded.dictionary.to_pylist()]
+    numbers, distinct = _number_words(words)
+    codes = pa.array(numbers, pa.int32(), mask=numbers < 0)
+    indices = codes.take(encoded.indices) if len(words) else encoded.indices
+    return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
+
+
+def rename_levels(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
+    """Return a text column of log levels with our names; unknown levels are null."""
+    return rename_words(column, lambda word: read_level(word.strip().rpartition("_")[2]))
 
 
 def filter_window(table: pa.Table, column: str, start_ns: int, end_ns: int) -> pa.Table:
@@ -345,3 +388,75 @@ def parse_numbers(text: pd.Series) -> npt.NDArray[np.float64]:
     # One cell that is not a number would make Arrow refuse the whole column.
     is_number = pc.match_substring_regex(trimmed, _NUMBER)
     return pc.cast(pc.if_else(is_number, trimmed, None), pa.float64()).to_numpy(zero_copy_only=False)
+
+
+ID_COLUMNS = ("trace_id", "span_id", "parent_span_id")
+_OTHER_FORM = r"^[0-9a-fA-F-]*[A-F-][0-9a-fA-F-]*$"
+_KINDS = ("internal", "client", "server")
+
+
+def infer_kinds_and_peers(
+    span_ids: pa.ChunkedArray | pa.Array,
+    parent_ids: pa.ChunkedArray | pa.Array,
+    service: pa.ChunkedArray | pa.Array,
+) -> tuple[pa.DictionaryArray, pa.DictionaryArray]:
+    """Return the kind and the peer service of every span.
+
+    Roots and spans whose parent belongs to another service are servers. Spans with a child in another service are
+    clients of that service. All others are internal.
+
+    Parameters
+    ----------
+    span_ids, parent_ids
+        Unique ids; a null parent means a root.
+    service
+        Service of each span.
+    """
+    ids = normalise_ids(span_ids)
+    ids = as_array(ids) if isinstance(ids, pa.ChunkedArray) else ids
+    rows = len(ids)
+    parent = pc.index_in(normalise_ids(parent_ids), value_set=ids).fill_null(-1).to_numpy().astype(np.int64)
+    column = encode_words(service)
+    owner = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+    has_parent = parent >= 0
+    crosses = np.zeros(rows, dtype=bool)
+    crosses[has_parent] = owner[has_parent] != owner[parent[has_parent]]
+    is_root = pc.is_null(parent_ids).to_numpy(zero_copy_only=False) if rows else np.zeros(0, dtype=bool)
+    peer = np.full(rows, -1, dtype=np.int32)
+    callers = np.flatnonzero(crosses & (owner >= 0))
+    peer[parent[callers]] = owner[callers]
+    kind = np.where(crosses | is_root, 2, np.where(peer >= 0, 1, 0)).astype(np.int32)
+    # A server that calls without a client span remains a server; its child shows the call.
+    peer[kind == 2] = -1
+    words = [*column.dictionary.to_pylist(), None]
+    return encode_codes(_KINDS, kind), encode_codes(words, np.where(peer < 0, len(words) - 1, peer).astype(np.int32))
+
+
+def normalise_ids(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """Return hex ids in lower case without dashes; other texts are unchanged.
+
+    Examples
+    --------
+    >>> normalise_ids(pa.array(["00AB-cd", "00abcd", "order-7", None])).to_pylist()
+    ['00abcd', '00abcd', 'order-7', None]
+    """
+    text = column.cast(pa.string())
+    differs = pc.match_substring_regex(text, _OTHER_FORM)
+    if not pc.any(differs).as_py():
+        return text
+    return pc.if_else(differs, pc.replace_substring(pc.utf8_lower(text), "-", ""), text)
+
+
+def normalise_id_series(ids: pd.Series) -> pd.Series:
+    """Normalise a pandas column of ids with `normalise_ids`."""
+    return normalise_ids(pa.array(ids, pa.string(), from_pandas=True)).to_pandas().set_axis(ids.index)
+
+
+def normalise_id_columns(pieces: Iterable[pa.RecordBatch | pa.Table]) -> Iterator[pa.RecordBatch | pa.Table]:
+    """Yield pieces of a table with normalised trace and span ids."""
+    for piece in pieces:
+        for name in ID_COLUMNS:
+            position = piece.schema.get_field_index(name)
+            if position >= 0:
+                piece = piece.set_column(position, name, normalise_ids(piece.column(position)))
+        yield piece

@@ -1,20 +1,21 @@
-"""Contract of import formats: cases, episodes and recordings, and issues with foreign data."""
+"""Contract of import formats: cases, episodes, recordings, data issues and the registry of formats."""
 
 from __future__ import annotations
 
-import os
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from faultset.core.errors import DataError
-from faultset.core.printable import count_text
+from faultset.core.errors import DataError, FaultsetError, UsageError
+from faultset.core.plugins import load_plugin, load_plugins, plugins, require_class
 from faultset.datasets.imports.archives import list_missing, list_names
 
 Batches = Callable[[], Iterable[pa.RecordBatch | pa.Table]]
@@ -264,6 +265,13 @@ def build_cause(
     return {"kind": kind, "name": name, "service": service, "accepted": [service], "metric": metric}
 
 
+def build_evidence(
+    check: str, subject: str, detail: str, *, passed: bool = True, time_ns: int | None = None
+) -> dict[str, Any]:
+    """Return a row of the table `evidence`."""
+    return {"check": check, "subject": subject, "time": time_ns, "passed": passed, "detail": detail}
+
+
 def build_gauge_roles(source: str, rows: Iterable[tuple[str, str, str, str, str]]) -> tuple[dict[str, str], ...]:
     """Return `metric_roles` of gauges.
 
@@ -313,33 +321,121 @@ def count_inputs(cases: Sequence[Case]) -> dict[str, int]:
     return dict(sorted(Counter(case.candidates[0] for case in cases if case.candidates).items()))
 
 
-def describe_inputs(cases: Sequence[Case]) -> str:
-    """Return a sentence on the chosen input files; empty if there are no alternatives."""
-    counts = count_inputs(cases)
-    if not counts:
+EMPTY_VIEW = "no telemetry is within the view"
+"""Reason that a case cannot become an episode."""
+REFERENCE_SHARE = 0.4
+"""Share of a view used as the reference: 0.8 of the first half, as in collected episodes."""
+BEFORE_ONSET_SHARE = 0.8
+"""Share of the time before an early onset that is used as the reference."""
+
+
+def reference_end(view_start_ns: int, view_end_ns: int, onset_ns: int | None, *, origin: str) -> int:
+    """Return the end of the healthy reference: before the onset and, if possible, independent of it.
+
+    The reference is the first 40 % of the view. If the fault begins earlier, it is the first 80 % of the time before
+    the fault; its length then reveals the onset.
+
+    Parameters
+    ----------
+    origin
+        Name of the case in errors.
+
+    Examples
+    --------
+    >>> reference_end(0, 1440, 720, origin="a case"), reference_end(0, 1000, 300, origin="a case")
+    (576, 240)
+    """
+    if view_end_ns <= view_start_ns:
+        raise DataError(f"{origin} must cover some time, but ends when it begins; leave it out")
+    end = view_start_ns + round(REFERENCE_SHARE * (view_end_ns - view_start_ns))
+    if onset_ns is None or end <= onset_ns:
+        return max(end, view_start_ns + 1)
+    end = view_start_ns + round(BEFORE_ONSET_SHARE * (onset_ns - view_start_ns))
+    if end <= view_start_ns:
+        raise DataError(f"{origin} has no healthy time: its fault begins at or before its first sample; leave it out")
+    return end
+
+
+GROUP = "faultset.importers"
+_log = logging.getLogger(__name__)
+
+
+def format_names() -> list[str]:
+    """Return the names of all formats without loading them."""
+    return list(plugins(GROUP))
+
+
+def load_format(name: str) -> ImportFormat:
+    """Return a format; raise UsageError for an unknown name or a plug-in that cannot be loaded."""
+    return load_plugin(GROUP, name, kind="format", accept=_build)
+
+
+def find_formats(path: Path) -> list[ImportFormat]:
+    """Return all formats that recognise a path."""
+    return [importer for importer in load_plugins(GROUP, _build).values() if is_recognised(importer, path)]
+
+
+def is_recognised(importer: ImportFormat, path: Path) -> bool:
+    """Return whether a format recognises a path; False if it raises an error."""
+    try:
+        return importer.recognises(path)
+    except Exception:
+        _log.debug("%s", path, exc_info=True)
+        return False
+
+
+@contextmanager
+def reading(importer: ImportFormat, origin: str) -> Iterator[None]:
+    """Translate unexpected errors raised by a format into a DataError that names the origin."""
+    try:
+        yield
+    except FaultsetError:
+        raise
+    except Exception as error:
+        _log.debug("%s", origin, exc_info=True)
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise DataError(
+            f"{origin} cannot be read as {importer.title} data ({type(error).__name__}: {reason}); restore its files"
+        ) from error
+
+
+def describe_nearest(path: Path) -> str:
+    """Return a sentence on the most similar format and what the path lacks; empty if none is similar."""
+    folder = path.resolve()
+    # Cases are often named after their folder.
+    names = [f"{folder.parent.name}/{folder.name}/{name}" for name in list_names(path)]
+    nearest: ImportFormat | None = None
+    share, missing = 0.0, list[str]()
+    for importer in load_plugins(GROUP, _build).values():
+        absent = list_missing(importer.layout, names)
+        matched_share = 1 - len(absent) / max(1, len(importer.layout))
+        if matched_share > share:
+            nearest, share, missing = importer, matched_share, absent
+    if nearest is None:
         return ""
-    if len(counts) == 1:
-        return f"Input file: {next(iter(counts))}."
-    files = (f"{name} ({count_text(count, 'case')})" for name, count in counts.items())
-    return f"Input files: {', '.join(files)}."
+    present = " and ".join(item for item, _ in nearest.layout if item not in missing)
+    lack = f"lacks {' and '.join(missing)}" if missing else "does not have them together in one folder"
+    return f"It looks most like {nearest.title} data: it has {present} and {lack}."
 
 
-def input_issues(cases: Sequence[Case]) -> Iterator[DataIssue]:
-    """Yield an issue for each case with alternative input files."""
-    for case in cases:
-        if len(case.candidates) > 1:
-            problem = f"The case has several input files: {', '.join(sorted(case.candidates))}."
-            yield DataIssue(
-                "warning", case.key, problem, f"{case.candidates[0]} is read; --input FILE chooses another."
-            )
+def _build(name: str, plugin: Any) -> ImportFormat:
+    require_class(plugin, "layout", "recognises", "cases", "load")
+    importer: ImportFormat = plugin()
+    if importer.name != name:
+        raise UsageError(
+            f'its attribute `name` is "{importer.name}", but must be the name of its entry point, "{name}"'
+        )
+    return importer
 
 
-def input_evidence(case: Case, foreign: ForeignEpisode | ForeignRecording, importer: str) -> list[dict[str, Any]]:
-    """Return an evidence row for each input file, named relative to the folder of the case."""
-    folders = [path if path.is_dir() else path.parent for path in case.paths]
-    base = os.path.commonpath(folders) if folders else ""
-    names = {Path(os.path.relpath(path, base)).as_posix() for path in foreign.inputs or case.paths}
-    return [
-        {"check": "input", "subject": name, "time": None, "passed": True, "detail": f"read by the importer {importer}"}
-        for name in sorted(names)
-    ]
+def split_window(start_ns: int, end_ns: int, length_ns: int) -> Iterator[tuple[int, int]]:
+    """Yield consecutive windows of a length; the last one may be shorter.
+
+    >>> list(split_window(0, 10, 4))
+    [(0, 4), (4, 8), (8, 10)]
+    """
+    edges = chain(range(start_ns, end_ns, length_ns), (end_ns,))
+    start_ns = next(edges)
+    for edge_ns in edges:
+        yield start_ns, edge_ns
+        start_ns = edge_ns

@@ -19,6 +19,7 @@ from faultset.datasets.checks.telemetry import find_common_gap
 from faultset.datasets.format.schemas import time_column
 from faultset.datasets.format.version_files import VERSIONS
 from faultset.datasets.imports.contract import (
+    EMPTY_VIEW,
     Case,
     DataIssue,
     ForeignChunk,
@@ -27,11 +28,12 @@ from faultset.datasets.imports.contract import (
     ImportFormat,
     choose_input,
     collect_issues,
-    describe_inputs,
-    input_issues,
+    count_inputs,
+    describe_nearest,
+    find_formats,
+    format_names,
+    reading,
 )
-from faultset.datasets.imports.registry import describe_nearest, find_formats, format_names, reading
-from faultset.datasets.imports.windows import EMPTY_VIEW
 
 _MAX_SERVICES = 12
 """Maximum number of listed services."""
@@ -90,10 +92,10 @@ def examine(
     with collect_issues() as issues:
         with reading(first, str(path)):
             cases = choose_input(first.cases(path), input_file, first.title)
-        issues += [*input_issues(cases), *_telemetry_issues(first, cases, progress)]
+        issues += [*_find_input_issues(cases), *_telemetry_issues(first, cases, progress)]
     others = f"It also looks like {', '.join(other.title for other in importers[1:])}." if len(importers) > 1 else ""
     count = f"{path} holds {count_text(len(cases), f'{first.title} case')}."
-    summary = " ".join(filter(None, (count, describe_inputs(cases), others)))
+    summary = " ".join(filter(None, (count, _describe_inputs(cases), others)))
     option = f" --input {input_file}" if input_file else ""
     return Examination(
         format=first.name,
@@ -102,6 +104,23 @@ def examine(
         next=f"faultset dataset import {first.name} {shlex.quote(str(path))} OUT{option}",
         data_issues=_group_issues(issues),
     )
+
+
+def _describe_inputs(cases: Sequence[Case]) -> str:
+    """Return a sentence on the chosen input files; empty if there are no alternatives."""
+    counts = count_inputs(cases)
+    if len(counts) < 2:
+        return "".join(f"Input file: {name}." for name in counts)
+    files = ", ".join(f"{name} ({count_text(count, 'case')})" for name, count in counts.items())
+    return f"Input files: {files}."
+
+
+def _find_input_issues(cases: Sequence[Case]) -> Iterator[DataIssue]:
+    for case in cases:
+        if len(case.candidates) > 1:
+            problem = f"The case has several input files: {', '.join(sorted(case.candidates))}."
+            handling = f"{case.candidates[0]} is read; --input FILE chooses another."
+            yield DataIssue("warning", case.key, problem, handling)
 
 
 def _examine_telemetry(path: Path, progress: Progress | None) -> Examination:

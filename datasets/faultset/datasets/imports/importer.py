@@ -31,8 +31,7 @@ from faultset.datasets.format.versions import (
     read_version,
 )
 from faultset.datasets.imports.cases import ImportedCase, episode_id, import_cases, worker_count
-from faultset.datasets.imports.contract import Case, ImportFormat, choose_input, count_inputs
-from faultset.datasets.imports.registry import load_format, reading
+from faultset.datasets.imports.contract import Case, ImportFormat, choose_input, count_inputs, load_format, reading
 
 
 @dataclass(frozen=True, kw_only=True)

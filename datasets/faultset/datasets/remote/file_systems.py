@@ -46,15 +46,7 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def fetch(url: str, names: Sequence[str], checksums: Mapping[str, str]) -> dict[str, bytes]:
-    """Read files below a URL concurrently and verify their checksums.
-
-    Raises
-    ------
-    DataError
-        A file differs from its checksum.
-    PlatformError
-        A file cannot be read.
-    """
+    """Read files below a URL concurrently; raise DataError if one differs from its checksum."""
     content = _read(url, names, on_error="raise")
     damaged = [name for name, data in content.items() if hashlib.sha256(data).hexdigest() != checksums[name]]
     if damaged:
@@ -71,15 +63,7 @@ def fetch_present(url: str, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def list_remote_versions(url: str) -> list[str]:
-    """Return the versions of a dataset at a URL, oldest first.
-
-    Raises
-    ------
-    DataError
-        There are none.
-    PlatformError
-        The URL cannot be listed.
-    """
+    """Return the versions of a dataset at a URL, oldest first; raise DataError if there are none."""
     versions = list_existing_versions(url)
     if not versions:
         raise DataError(f"{url} has no versions: it is not a dataset, or the server cannot list it; try --version")
@@ -97,7 +81,7 @@ def list_existing_versions(url: str) -> list[str]:
     except Exception as error:
         # File systems raise the errors of their libraries.
         raise PlatformError(
-            f"{url} cannot be listed ({_describe_error(error)}); check the address and its permissions, "
+            f"{url} cannot be listed ({describe_error(error)}); check the address and its permissions, "
             "or name the version with --version"
         ) from error
     return sorted_versions(name.removesuffix(".json") for name in names if name.endswith(".json"))
@@ -145,10 +129,11 @@ def _find_name(path: str, names: Mapping[str, str]) -> str:
 
 
 def _build_read_error(url: str, error: Exception) -> PlatformError:
-    return PlatformError(f"{url} cannot be read ({_describe_error(error)}); check the address and its permissions")
+    return PlatformError(f"{url} cannot be read ({describe_error(error)}); check the address and its permissions")
 
 
-def _describe_error(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
+    """Return the class and the start of the text of an error."""
     return f"{type(error).__name__}: {str(error)[:200]}"
 
 
@@ -208,13 +193,7 @@ def local_folder(location: str, version: str | None = None, progress: Progress |
 
 
 def copy_version(url: str, version: str | None, folder: Path, progress: Progress | None = None) -> Path:
-    """Copy the existing files of a dataset version at a URL, without verification.
-
-    Returns
-    -------
-    Path
-        Folder of the copy: below `folder`, with the name of the dataset.
-    """
+    """Copy the existing files of a dataset version at a URL below a folder, without verification; return the copy."""
     url = url.rstrip("/")
     version_file, text = read_remote_version(url, version)
     dataset = _mirror(folder, version_file, text, name=url.rpartition("/")[2])

@@ -1,4 +1,4 @@
-"""Write files below a URL, and add finished episodes to a dataset there."""
+"""Write files below a URL: publish dataset versions, and add finished episodes to a dataset there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,11 +16,23 @@ from pydantic import ConfigDict, StringConstraints
 
 from faultset.core.documents import STRICT, check_type, parse_object
 from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
-from faultset.datasets.format.episodes import EPISODES
+from faultset.core.output import Progress, StepCounter
+from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.format.cards import CARD
+from faultset.datasets.format.episodes import EPISODES, INCOMPLETE
+from faultset.datasets.format.recordings import RECORDINGS
 from faultset.datasets.format.schemas import EpisodeFile, EpisodeId, Name, is_episode_id
-from faultset.datasets.format.version_files import FileRecord
-from faultset.datasets.format.versions import summarize_episode
-from faultset.datasets.remote.file_systems import fetch_present, filesystem
+from faultset.datasets.format.version_files import VERSIONS, FileRecord
+from faultset.datasets.format.versions import sorted_versions, summarize_episode
+from faultset.datasets.remote.file_systems import (
+    describe_error,
+    fetch_present,
+    fetch_version_file,
+    filesystem,
+    is_url,
+    list_existing_versions,
+    local_path,
+)
 
 OBJECT_STORES = frozenset({"abfs", "abfss", "adl", "az", "gcs", "gs", "memory", "oci", "oss", "s3", "s3a"})
 """Protocols of stores that show only complete files."""
@@ -33,17 +45,7 @@ _MAX_TRIES, _PAUSE_S = 3, 0.5
 class RemoteFolder:
     """A writable folder at a URL; names are paths below it.
 
-    Parameters
-    ----------
-    url
-        Any URL that fsspec can write to, for instance `s3://bucket/data`.
-
-    Raises
-    ------
-    UsageError
-        The URL is read-only or has no path.
-    PlatformError
-        The URL cannot be opened.
+    Raise UsageError for a URL that is read-only or has no path.
     """
 
     def __init__(self, url: str) -> None:
@@ -76,16 +78,16 @@ class RemoteFolder:
             files = self.system.find(path, detail=True)
         return {name.partition(f"{path.lstrip('/')}/")[2]: info["size"] for name, info in files.items()}
 
+    def sizes_below(self, *folders: str) -> dict[str, int]:
+        """Return the size of each file below some folders, by its path."""
+        return {f"{folder}/{name}": size for folder in folders for name, size in self.sizes(folder).items()}
+
     def incomplete_files(self, units: Mapping[str, Mapping[str, FileRecord]]) -> list[str]:
         """Return the files of episodes and recordings that are missing or differ from their recorded size.
 
-        Parameters
-        ----------
-        units
-            Folder of an episode or recording in the dataset -> path of a file in it -> its record.
+        `units` has the record of each file by its path in the folder of its episode or recording.
         """
-        folders = {unit.partition("/")[0] for unit in units}
-        sizes = {f"{folder}/{name}": size for folder in folders for name, size in self.sizes(folder).items()}
+        sizes = self.sizes_below(*{unit.partition("/")[0] for unit in units})
         return [
             f"{unit}/{name}"
             for unit, records in units.items()
@@ -143,13 +145,7 @@ class RemoteFolder:
             return data if existing is None else existing
 
     def move(self, source: str, target: str, names: Iterable[str]) -> None:
-        """Move files from one folder to another; may be repeated or run concurrently.
-
-        Parameters
-        ----------
-        names
-            Paths of the files below both folders; files that the source folder lacks are ignored.
-        """
+        """Move files from one folder to another, if they exist; may be repeated or run concurrently."""
         existing = self.sizes(source)
         with self.errors("written to"), ThreadPoolExecutor(THREADS) as pool:
             moves = [(f"{source}/{name}", f"{target}/{name}") for name in names if name in existing]
@@ -173,8 +169,8 @@ class RemoteFolder:
         except Exception as error:
             # File systems raise the errors of their libraries.
             raise PlatformError(
-                f"{self.url} cannot be {verb} ({type(error).__name__}: {str(error)[:200]}); check the address and its "
-                "permissions, then run the same command again to resume"
+                f"{self.url} cannot be {verb} ({describe_error(error)}); check the address and its permissions, then "
+                "run the same command again to resume"
             ) from error
 
     def _path(self, name: str) -> str:
@@ -233,13 +229,7 @@ class FinishedEpisode:
 
 
 class FinishedEpisodes:
-    """The finished episodes of a dataset at a URL, to which workers add one episode at a time.
-
-    Parameters
-    ----------
-    url
-        Any URL that fsspec can write to.
-    """
+    """The finished episodes of a dataset at a URL, to which workers add one episode at a time."""
 
     def __init__(self, url: str) -> None:
         self.folder = RemoteFolder(url)
@@ -264,12 +254,7 @@ class FinishedEpisodes:
     def add(self, path: Path, episode: str) -> bool:
         """Copy an episode from a local folder; return False if it is already finished.
 
-        Raises
-        ------
-        DataError
-            The local folder is damaged.
-        PlatformError
-            The URL cannot be written to; readers do not see the episode.
+        If the URL cannot be written to, readers do not see the episode.
         """
         summary = summarize_episode(path)
         record = FinishedEpisode(
@@ -324,3 +309,141 @@ class FinishedEpisodes:
 
     def _settle(self, record: FinishedEpisode) -> None:
         self.folder.move(f"{ARRIVING}/{record.run}", f"{EPISODES}/{record.episode}", record.files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishResult:
+    """Result of publishing a version."""
+
+    url: str
+    """URL of the dataset."""
+    version: str
+    """Name of the version."""
+    is_new: bool
+    """Whether the version is new at the URL."""
+    files: int
+    """Number of files of the version's episodes and recordings."""
+    copied: int
+    """Number of copied files."""
+    copied_bytes: int
+    """Size of the copied files."""
+
+
+def publish_dataset(
+    root: Path | str,
+    url: str,
+    *,
+    version: str | None = None,
+    threads: int = THREADS,
+    progress: Progress | None = None,
+) -> PublishResult:
+    """Copy a version of a dataset to a URL, or resume an interrupted copy.
+
+    Parameters
+    ----------
+    root
+        Dataset folder.
+    url
+        Target: a folder, or any URL that fsspec can write to, for instance `s3://bucket/data`. Existing versions are
+        kept; an episode that several versions contain is stored once.
+    version
+        Name of the version; the newest by default.
+    threads
+        Maximum number of concurrent copies.
+    progress
+        Called with the number of complete episodes and the total.
+
+    Raises
+    ------
+    UsageError
+        The URL is read-only, or is the dataset's folder.
+    DataError
+        The dataset is damaged, or the URL has a different version of that name.
+    PlatformError
+        The URL cannot be listed or written to; copied files stay, and the same call resumes.
+    """
+    url = url.rstrip("/")
+    target = _Target(url)
+    dataset = open_dataset(root, version)
+    if not is_url(url) and local_path(url).resolve() == dataset.root.resolve():
+        raise UsageError(f"{url} is the dataset's folder; give a different folder or URL")
+    dataset.check_files()
+    text = (dataset.root / VERSIONS / f"{dataset.version}.json").read_bytes()
+    published = fetch_version_file(url, dataset.version)
+    if published not in (None, text):
+        raise DataError(
+            f"{url} has a different version {dataset.version}, and versions never change; give another URL, or "
+            "publish a version with another name"
+        )
+    copied, copied_bytes = _copy_episodes(dataset, target, threads, progress)
+    if published is None:
+        missing = target.incomplete_files(dataset.version_file.units())
+        if missing:
+            raise PlatformError(
+                f"{len(missing)} copied files at {url} are incomplete (first: {missing[0]}); run the same command "
+                "again to resume"
+            )
+        target.write_last(dataset, text)
+    return PublishResult(
+        url=url,
+        version=dataset.version,
+        is_new=published is None,
+        files=len(dataset.version_file.paths()),
+        copied=copied,
+        copied_bytes=copied_bytes,
+    )
+
+
+class _Target(RemoteFolder):
+    """The target of a copy."""
+
+    def draft(self, unit: str, sizes: Mapping[str, int], files: Mapping[str, FileRecord]) -> str:
+        """Return the folder to write an episode or recording to.
+
+        A new episode has a temporary name until it is complete. Recordings keep their name, because they may grow.
+        """
+        exists = any(f"{unit}/{name}" in sizes for name in files)
+        is_drafted = self.renames and not exists and unit.startswith(f"{EPISODES}/")
+        return f"{unit}{INCOMPLETE}" if is_drafted else unit
+
+    def rename(self, draft: str, unit: str) -> None:
+        """Rename a complete episode from its temporary to its final name."""
+        with self.errors("written to"):
+            self.system.mv(f"{self.root}/{draft}", f"{self.root}/{unit}", recursive=True)
+
+    def write_last(self, dataset: Dataset, text: bytes) -> None:
+        """Write the version file, after the card if the version is the newest."""
+        card = dataset.root / CARD
+        versions = list_existing_versions(self.url)
+        if card.is_file() and sorted_versions([*versions, dataset.version])[-1] == dataset.version:
+            self.put(card, CARD)
+        self.write(f"{VERSIONS}/{dataset.version}.json", text)
+
+
+def _copy_episodes(dataset: Dataset, target: _Target, threads: int, progress: Progress | None) -> tuple[int, int]:
+    """Copy the missing files; return their number and size."""
+    sizes = target.sizes_below(EPISODES, RECORDINGS)
+    units = dataset.version_file.units()
+    steps = StepCounter(len(units), progress)
+    copied = copied_bytes = 0
+    with ThreadPoolExecutor(threads) as pool:
+        running: list[tuple[str, str, list[Future[None]]]] = []
+        try:
+            for unit, files in units.items():
+                draft = target.draft(unit, sizes, files)
+                missing = {name: file for name, file in files.items() if sizes.get(f"{draft}/{name}") != file.bytes}
+                source = dataset.root / unit
+                futures = [pool.submit(target.put, source / name, f"{draft}/{name}") for name in missing]
+                running.append((draft, unit, futures))
+                copied += len(missing)
+                copied_bytes += sum(record.bytes for record in missing.values())
+            for draft, unit, futures in running:
+                for future in futures:
+                    future.result()
+                if draft != unit:
+                    target.rename(draft, unit)
+                steps.add()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return copied, copied_bytes

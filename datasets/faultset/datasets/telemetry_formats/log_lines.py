@@ -54,21 +54,9 @@ _LEVELS = {
 
 
 _FORMATS = (
-    _ZEROLOG,
-    _BRACKETS,
-    _BOOST,
-    _NGINX,
-    _THRIFT,
-    _LOG4J,
-    _DOTNET,
-    _RUBY,
-    _MONOLOG,
-    _ENVOY,
-    _UNIFIED,
-    _KLOG,
-    _REDIS,
+    _ZEROLOG, _BRACKETS, _BOOST, _NGINX, _THRIFT, _LOG4J, _DOTNET, _RUBY, _MONOLOG, _ENVOY, _UNIFIED, _KLOG, _REDIS,
     _SPRING,
-)
+)  # fmt: skip
 _PINO = {10: "trace", 20: "debug", 30: "info", 40: "warning", 50: "error", 60: "fatal"}
 _LEVEL_KEYS = ("severity", "level", "log.level", "severitytext", "severity_text")
 _NUMBER_KEYS = ("severitynumber", "severity_number")
@@ -233,11 +221,8 @@ class _Record:
 def read_records(entries: Iterable[str], end_ns: int) -> Iterator[tuple[int, str]]:
     """Yield the time and text of every record printed before `end_ns`.
 
-    Parameters
-    ----------
-    entries
-        Lines in the format of container runtimes: time, stream, `P` (partial line) or `F` (full line), and text. The
-        streams are read separately.
+    Entries have the format of container runtimes: time, stream, `P` (partial line) or `F` (full line), and text. The
+    streams are read separately.
     """
     joiner = RecordJoiner()
     for entry in entries:

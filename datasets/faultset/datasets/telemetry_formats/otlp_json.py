@@ -8,8 +8,8 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 SPAN_KIND_NUMBERS = {"internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}
 STATUS_NUMBERS = {"unset": 0, "ok": 1, "error": 2}
@@ -26,6 +26,9 @@ _KINDS = {number: kind for kind, number in SPAN_KIND_NUMBERS.items()}
 _STATUSES = {number: status for status, number in STATUS_NUMBERS.items()}
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _SNAKE = re.compile(r"(?<=[a-z0-9])([A-Z])")
+
+
+_T = TypeVar("_T")
 
 
 def get_field(record: Mapping[str, Any], name: str) -> Any:
@@ -74,24 +77,23 @@ def read_value(value: Any) -> Any:
     return None if not value else {str(name): read_value(item) for name, item in value.items()}
 
 
-def read_int(value: Any) -> int | None:
-    """Return an integer, which JSON may hold as text; None for other values."""
+def _read_number(value: Any, kind: Callable[[Any], _T]) -> _T | None:
     if isinstance(value, bool) or value is None:
         return None
     try:
-        return int(value)
+        return kind(value)
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def read_int(value: Any) -> int | None:
+    """Return an integer, which JSON may hold as text; None for other values."""
+    return _read_number(value, int)
 
 
 def read_float(value: Any) -> float | None:
     """Return a number, which JSON may hold as text; None for other values."""
-    if isinstance(value, bool) or value is None:
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
+    return _read_number(value, float)
 
 
 def read_id(value: Any, width: int) -> str:

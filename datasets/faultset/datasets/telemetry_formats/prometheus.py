@@ -141,22 +141,15 @@ class Exemplar:
 
 @dataclass(frozen=True, kw_only=True)
 class RawSeries:
-    """A series of the server with its samples in time order.
-
-    Attributes
-    ----------
-    times
-        int64, nanoseconds since 1970.
-    values
-        float64 without NaN, or objects for native histograms.
-    kind
-        bucket, sum or count for a series of a native histogram; None if the metric's type decides.
-    """
+    """A series of the server with its samples in time order."""
 
     labels: Labels
     times: npt.NDArray[np.int64]
+    """Nanoseconds since 1970."""
     values: npt.NDArray[Any]
+    """float64 without NaN, or objects for native histograms."""
     kind: str | None = None
+    """bucket, sum or count for a series of a native histogram; None if the metric's type decides."""
 
     @property
     def is_histogram(self) -> bool:

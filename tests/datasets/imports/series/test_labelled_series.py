@@ -15,10 +15,10 @@ from faultset.core.errors import DataError
 from faultset.datasets import examine, open_dataset
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import ExportOptions, export_dataset
+from faultset.datasets.imports.formats import labelled_series
+from faultset.datasets.imports.formats.labelled_series import START_NS
+from faultset.datasets.imports.formats.smd import read_array
 from faultset.datasets.imports.importer import import_dataset
-from faultset.datasets.imports.series import labelled_series
-from faultset.datasets.imports.series.array_pickles import read_array
-from faultset.datasets.imports.series.labelled_series import START_NS
 from faultset.datasets.testing import check_importer
 from tests.datasets.imports.series import series_samples as samples
 

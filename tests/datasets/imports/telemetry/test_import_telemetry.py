@@ -12,9 +12,9 @@ import yaml
 
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import Dataset, ExportOptions, export_dataset, open_dataset, verify
+from faultset.datasets.imports.telemetry.identity import Origin
 from faultset.datasets.imports.telemetry.mapping import TelemetryMapping
 from faultset.datasets.imports.telemetry.naming import name_services
-from faultset.datasets.imports.telemetry.rows import Origin
 from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry
 
 T = 1_760_000_000

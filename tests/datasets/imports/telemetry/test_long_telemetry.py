@@ -12,7 +12,7 @@ import yaml
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import Dataset, open_dataset, verify
 from faultset.datasets.format.schemas import LONGEST_VIEW_NS
-from faultset.datasets.imports.telemetry.recording_plan import plan_recording
+from faultset.datasets.imports.telemetry.incidents import plan_recording
 from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry
 
 T = 1_760_000_000

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from faultset.datasets.imports.telemetry.mapping import FileRule, TelemetryMapping
-from faultset.datasets.imports.telemetry.redaction import Redactor
+from faultset.datasets.imports.telemetry.rows import Redactor
 from faultset.datasets.imports.telemetry.staging import FileFacts, list_inputs, stage_files
 
 T = 1_760_000_000

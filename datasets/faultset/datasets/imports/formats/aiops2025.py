@@ -25,19 +25,29 @@ from faultset.core.files import canonical_json
 from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS, utc_text
 from faultset.datasets.imports.archives import unpack
-from faultset.datasets.imports.columns import build_table, constant, epoch_ns, filter_window, numbers, read_parquet
+from faultset.datasets.imports.columns import (
+    build_table,
+    constant,
+    epoch_ns,
+    filter_window,
+    list_words,
+    numbers,
+    parsing,
+    read_parquet,
+)
 from faultset.datasets.imports.contract import (
     Case,
     DataIssue,
     ForeignEpisode,
     ImportFormat,
     build_cause,
+    build_evidence,
     build_gauge_roles,
+    reference_end,
     report_issues,
 )
-from faultset.datasets.imports.windows import reference_end
-from faultset.datasets.telemetry_formats.jaeger import read_jaeger_spans, read_tags
 from faultset.datasets.telemetry_formats.log_lines import parse_record
+from faultset.datasets.telemetry_formats.spans import read_jaeger_spans, read_tags
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
 
@@ -130,7 +140,7 @@ class AIOps2025Import(ImportFormat):
         window = (fault.start_ns - BEFORE_NS, fault.end_ns)
         files = {kind: _list_files(case.paths, kind, *window) for kind in ("metric", "log", "trace")}
         metrics = [table for file in files["metric"] for table in _read_metrics(file, *window)]
-        services = {name for table in metrics for name in pc.unique(table["service"]).to_pylist() if name}
+        services = {name for table in metrics for name in list_words(table["service"])} - {""}
         unknown = [name for name in fault.components if name not in services]
         if unknown:
             raise DataError(f"{case.key}: the faulty {', '.join(unknown)} has no metrics; leave the case out")
@@ -168,21 +178,23 @@ def _read_faults(path: Path) -> Iterator[_Fault]:
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
         if not line.strip():
             continue
-        try:
+        with parsing(path, f"have a fault in line {number}"):
             row = json.loads(line)
             pair = [row.get("source"), row.get("destination")]
             names = pair if all(pair) else _as_list(row.get("instance")) or _as_list(row.get("service"))
+            start_ns, end_ns = (
+                int(datetime.fromisoformat(row[name]).astimezone(UTC).timestamp()) * SECOND_NS
+                for name in ("start_time", "end_time")
+            )
             fault = _Fault(
                 uuid=str(row["uuid"]),
-                start_ns=_read_utc_ns(row["start_time"]),
-                end_ns=_read_utc_ns(row["end_time"]),
+                start_ns=start_ns,
+                end_ns=end_ns,
                 kind=str(row["fault_type"]),
                 category=str(row.get("fault_category") or row["fault_type"]),
                 names=tuple(str(name) for name in names),
                 is_pod=row.get("instance_type") == "pod" or all(pair),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"line {number} of {path} is not a fault ({error!r}); restore the file") from error
         if not fault.names or fault.end_ns <= fault.start_ns:
             raise DataError(f"line {number} of {path} must name a faulty component and end after its start; restore it")
         yield fault
@@ -190,10 +202,6 @@ def _read_faults(path: Path) -> Iterator[_Fault]:
 
 def _as_list(value: object) -> list[Any]:
     return [item for item in (value if isinstance(value, list) else [value]) if item]
-
-
-def _read_utc_ns(text: str) -> int:
-    return int(datetime.fromisoformat(text).astimezone(UTC).timestamp()) * SECOND_NS
 
 
 def _overlaps(fault: _Fault, other: _Fault) -> bool:
@@ -285,38 +293,32 @@ def _read_logs(path: Path, start_ns: int, end_ns: int) -> pa.Table:
     lines = [parse_record(str(text)) for text in table["message"].to_pylist()]
     pods = [_DELETED.sub("", str(pod or "")) for pod in table["k8_pod"].to_pylist()]
     services = [_service_of(pod) if pod else None for pod in pods]
-    cells = {
-        "time": table["at"],
-        "service": pa.array(services, pa.string()),
-        "pod": pa.array(pods, pa.string()),
-        "container": pa.array([service or "" for service in services], pa.string()),
-        "level": pa.array([line.level for line in lines], pa.string()),
-        "message": pa.array([line.message for line in lines], pa.string()),
-        "trace_id": pa.array([line.trace_id for line in lines], pa.string()),
-        "span_id": pa.array([line.span_id for line in lines], pa.string()),
-    }
-    return build_table("logs", cells)
+    texts = {"service": services, "pod": pods, "container": [service or "" for service in services]}
+    texts |= {name: [getattr(line, name) for line in lines] for name in ("level", "message", "trace_id", "span_id")}
+    return build_table("logs", _text_columns(texts) | {"time": table["at"]})
+
+
+def _text_columns(texts: Mapping[str, Sequence[str | None]]) -> dict[str, Any]:
+    return {name: pa.array(words, pa.string()) for name, words in texts.items()}
 
 
 def _read_spans(path: Path, start_ns: int, end_ns: int) -> pa.Table:
     table = _read_window(path, "startTime", start_ns, end_ns)
     start_us = pc.divide(table["at"], 1000)
     spans = table.set_column(table.column_names.index("startTime"), "startTime", start_us).to_pylist()
-    try:
+    with parsing(path, "hold Jaeger spans"):
         rows = [received.row for received in read_jaeger_spans([{"spans": spans}])]
         pods = [_find_pod(span) for span in spans]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"{path} must hold Jaeger spans ({error!r}); restore the file") from error
-    service = pa.array([row.reported_service for row in rows], pa.string())
-    cells = {
-        "time": table["at"],
-        "service": service,
-        "reported_service": service,
-        "pod": pa.array(pods, pa.string()),
-        "parent_span_id": pa.array([row.parent_span_id.hex() or None for row in rows], pa.string()),
-        "trace_id": pa.array([row.trace_id.hex() for row in rows], pa.string()),
-        "span_id": pa.array([row.span_id.hex() for row in rows], pa.string()),
+    services = [row.reported_service for row in rows]
+    texts = {
+        "service": services,
+        "reported_service": services,
+        "pod": pods,
+        "parent_span_id": [row.parent_span_id.hex() or None for row in rows],
+        "trace_id": [row.trace_id.hex() for row in rows],
+        "span_id": [row.span_id.hex() for row in rows],
     }
+    cells = _text_columns(texts) | {"time": table["at"]}
     others = ("peer_service", "operation", "kind", "duration_ns", "status", "status_code", "attributes")
     return build_table("spans", cells | {name: pa.array([getattr(row, name) for row in rows]) for name in others})
 
@@ -332,13 +334,11 @@ def _read_window(path: Path, clock: str, start_ns: int, end_ns: int) -> pa.Table
     if clock not in table.column_names:
         raise DataError(f"{path} must have a column {clock}; restore the file")
     column = table[clock]
-    try:
+    with parsing(path, f"have times in column {clock}"):
         if _is_number(column.type):
             at = pa.array(epoch_ns(column.to_numpy()))
         else:
             at = column.cast(pa.timestamp("ns", "UTC")).cast(pa.int64())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
-        raise DataError(f"{path} must have times in column {clock} ({error!r}); restore the file") from error
     return filter_window(table.append_column("at", at), "at", start_ns, end_ns)
 
 
@@ -359,4 +359,4 @@ def _build_label(fault: _Fault) -> dict[str, Any]:
 def _check_health(others: Sequence[_Fault]) -> Mapping[str, Any]:
     names = ", ".join(f"{other.kind} in {other.names[0]} until {utc_text(other.end_ns)}" for other in others)
     detail = f"other faults: {names}" if others else "no other fault"
-    return {"check": "health", "subject": "view before the onset", "time": None, "passed": not others, "detail": detail}
+    return build_evidence("health", "view before the onset", detail, passed=not others)

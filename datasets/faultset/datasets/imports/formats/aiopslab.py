@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from faultset.core.errors import DataError
@@ -32,83 +33,76 @@ from faultset.datasets.imports.columns import (
     encode_codes,
     encode_series,
     epoch_ns,
+    infer_kinds_and_peers,
+    normalise_id_series,
     parse_numbers,
+    parsing,
     read_csv,
 )
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, build_cause, report_issues
-from faultset.datasets.imports.spans import infer_kinds_and_peers, normalise_id_series
-from faultset.datasets.imports.windows import reference_end
+from faultset.datasets.imports.contract import (
+    Case,
+    DataIssue,
+    ForeignEpisode,
+    build_cause,
+    reference_end,
+    report_issues,
+)
 from faultset.datasets.kubectl.kinds import workload_of_pod
 from faultset.datasets.metrics.roles import builtin_catalogue
-
-if TYPE_CHECKING:
-    import pandas as pd
+from faultset.datasets.telemetry_formats.log_lines import read_level
 
 LABEL_FILE = "label.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Everything observed in one session."""
+    """Everything observed in one session: a file per query, and optionally a file with the label."""
 
     root: Path
     name: str
 
     @property
     def metric_files(self) -> list[Path]:
-        """One file per metric and query."""
         return sorted(self.root.rglob("kpi_*.csv"))
 
     @property
     def trace_files(self) -> list[Path]:
-        """One file per query of traces."""
         return sorted(self.root.rglob("traces_*.csv"))
 
     @property
     def log_files(self) -> list[Path]:
-        """One file per query of logs."""
         return sorted(self.root.rglob("log_*.csv"))
 
     @property
     def label_file(self) -> Path:
-        """Optional file with the label."""
         return self.root / LABEL_FILE
 
 
 def find_exports(root: Path) -> list[Export]:
     """Return all exports below a folder: folders `telemetry_data_*`, or folders with the output of an agent's calls."""
-    folders = sorted(
-        {path for path in [root, *root.rglob("telemetry_data_*")] if path.name.startswith("telemetry_data_")}
-    )
+    folders = {path for path in [root, *root.rglob("telemetry_data_*")] if path.name.startswith("telemetry_data_")}
     if not folders:
         outputs = [*root.rglob("metrics_output"), *root.rglob("trace_output")]
-        folders = sorted({path.parent for path in outputs if path.is_dir()})
+        folders = {path.parent for path in outputs if path.is_dir()}
     return [
         Export(root=folder, name=folder.relative_to(root).as_posix() if folder != root else folder.name)
-        for folder in folders
+        for folder in sorted(folders)
     ]
 
 
 def read_label(export: Export) -> dict[str, Any]:
-    """Return the fields of the label; an export without a label file is unlabelled.
-
-    Raises
-    ------
-    DataError
-        The file is not JSON or lacks a field.
-    """
+    """Return the fields of the label; an export without a label file is unlabelled."""
     path = export.label_file
     if not path.is_file():
         return {"fault": None, "no_fault_kind": "unlabelled", "verdict": "unknown"}
-    try:
+    expected = 'have "fault", "targets" and "inject_time" as ISO 8601'
+    with parsing(path, expected, "correct it or remove it"):
         content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8-sig"))
         fault = content.get("fault")
         if fault is None:
             return {"fault": None, "no_fault_kind": "plain"}
         targets = [str(name) for name in content["targets"]]
         moment = datetime.fromisoformat(str(content["inject_time"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f'{path} must have "fault", "targets" and "inject_time" as ISO 8601 ({error!r})') from error
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return {
         "fault": str(fault),
@@ -122,7 +116,6 @@ def read_label(export: Export) -> dict[str, Any]:
 
 
 _LEVEL = r"(?i)^\W*(?:\S+\s+){0,3}?(trace|debug|info|warn|warning|error|fatal|panic)\b"
-_LEVELS = {"warn": "warning", "panic": "fatal"}
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
@@ -144,8 +137,6 @@ def read_metrics(path: Path) -> pd.DataFrame:
 
 def read_spans(paths: Sequence[Path]) -> pd.DataFrame:
     """Return the distinct spans of all files with `time` and `duration_ns`."""
-    import pandas as pd
-
     columns = (
         "trace_id", "span_id", "parent_span", "service_name", "operation_name", "start_time", "duration",
         "has_error", "response",
@@ -154,15 +145,14 @@ def read_spans(paths: Sequence[Path]) -> pd.DataFrame:
     for name in ("trace_id", "span_id", "parent_span"):
         frame[name] = normalise_id_series(frame[name])
     frame = frame.drop_duplicates(["trace_id", "span_id"], ignore_index=True)
-    frame["time"] = _parse_epochs(frame["start_time"], "start_time", paths)
-    frame["duration_ns"] = _microseconds_to_ns(frame["duration"])
+    with parsing(paths[0].parent, "have numbers in start_time of its traces", "restore them"):
+        frame["time"] = epoch_ns(frame["start_time"].astype("int64").to_numpy())
+    frame["duration_ns"] = np.round(np.nan_to_num(parse_numbers(frame["duration"])) * 1000).astype(np.int64)
     return frame
 
 
 def read_logs(paths: Sequence[Path]) -> pd.DataFrame:
     """Return the distinct lines of all files with `time` from `date`, `pod` and `container`."""
-    import pandas as pd
-
     frames = []
     for path in paths:
         frame = _read_text(path)
@@ -170,19 +160,15 @@ def read_logs(paths: Sequence[Path]) -> pd.DataFrame:
         if missing or not {"pod_name", "cmdb_id"} & set(frame.columns):
             raise DataError(f"{path} has no columns date, message and pod_name; restore the file")
         pod = frame["pod_name"] if "pod_name" in frame else frame["cmdb_id"].str.rpartition(".")[2]
-        container = frame.get("container_name", pod)
-        identity = frame.get("log_id", pd.Series("", index=frame.index))
-        frames.append(
-            pd.DataFrame({
-                "time": pd.to_datetime(frame["date"], utc=True, format="ISO8601", errors="coerce"),
-                "pod": pod,
-                "container": container,
-                "message": frame["message"],
-                "log_id": identity,
-            })
-        )  # fmt: skip
-    columns = ["time", "pod", "container", "message", "log_id"]
-    whole = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
+        columns = {
+            "time": pd.to_datetime(frame["date"], utc=True, format="ISO8601", errors="coerce"),
+            "pod": pod,
+            "container": frame.get("container_name", pod),
+            "message": frame["message"],
+            "log_id": frame.get("log_id", pd.Series("", index=frame.index)),
+        }
+        frames.append(pd.DataFrame(columns))
+    whole = pd.concat(frames, ignore_index=True)
     whole = whole[pd.notna(whole["time"])].drop_duplicates(ignore_index=True)
     whole["time"] = pd.to_datetime(whole["time"], utc=True).astype("datetime64[ns, UTC]").astype("int64")
     return whole
@@ -193,8 +179,6 @@ def metric_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
 
     If overlapping queries or several containers yield samples with the same time and name, the largest is used.
     """
-    import pandas as pd
-
     groups: dict[str, list[Path]] = {}
     for path in paths:
         groups.setdefault(path.stem, []).append(path)
@@ -207,7 +191,10 @@ def metric_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
         if frame.empty:
             continue
         names = {name: catalogue.find(name) for name in frame["metric"].unique()}
-        kinds = {name: row.kind if row else _guess_kind(name) for name, row in names.items()}
+        kinds = {
+            name: row.kind if row else "counter" if name.endswith(("_total", "_count", "_sum")) else "gauge"
+            for name, row in names.items()
+        }
         labels = {
             name: canonical_json({"interface": name} if isinstance(name, str) else {})
             for name in frame["interface"].unique()
@@ -228,8 +215,6 @@ def metric_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
 
 def span_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
     """Yield the table `spans`."""
-    import pandas as pd
-
     if not paths:
         return
     frame = read_spans(paths)
@@ -267,7 +252,7 @@ def log_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
     if not paths:
         return
     frame = read_logs(paths)
-    level = frame["message"].str.extract(_LEVEL)[0].str.lower().replace(_LEVELS)
+    level = frame["message"].str.extract(_LEVEL)[0].map(read_level)
     yield build_table(
         "logs",
         {
@@ -283,21 +268,6 @@ def log_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
 
 def _encode_services(pods: pd.Series) -> pa.DictionaryArray:
     return encode_series(pods.map({pod: workload_of_pod(pod) for pod in pods.unique()}))
-
-
-def _guess_kind(metric: str) -> str:
-    return "counter" if metric.endswith(("_total", "_count", "_sum")) else "gauge"
-
-
-def _microseconds_to_ns(column: pd.Series) -> np.ndarray:
-    return np.round(np.nan_to_num(parse_numbers(column)) * 1000).astype(np.int64)
-
-
-def _parse_epochs(column: pd.Series, name: str, paths: Sequence[Path]) -> np.ndarray:
-    try:
-        return epoch_ns(column.astype("int64").to_numpy())
-    except ValueError as error:
-        raise DataError(f"{name} of traces below {paths[0].parent} must be a number ({error}); restore them") from error
 
 
 def _read_columns(path: Path, columns: Sequence[str]) -> pd.DataFrame:
@@ -359,10 +329,10 @@ class AIOpsLabImport:
         export = Export(root=case.paths[0], name=case.key)
         label = read_label(export)
         times, services, step = _measure_extent(export)
-        if not len(times):
+        if not times:
             raise DataError(f"{export.root} needs telemetry with times, but has none; leave it out")
         report_issues(partial(_find_issues, export))
-        start, end = int(times.min()), int(times.max()) + 1
+        start, end = min(times), max(times) + 1
         onset = label.get("inject_start")
         unknown = sorted(set(label.get("targets", ())) - services)
         if unknown:
@@ -392,7 +362,7 @@ class AIOpsLabImport:
         )
 
 
-def _measure_extent(export: Export) -> tuple[np.ndarray, set[str], float | None]:
+def _measure_extent(export: Export) -> tuple[list[int], set[str], float | None]:
     """Return the first and last time of each table, the services, and the step of the metrics."""
     edges: list[int] = []
     pods: set[str] = set()
@@ -400,70 +370,56 @@ def _measure_extent(export: Export) -> tuple[np.ndarray, set[str], float | None]
     steps: list[float] = []
     for path in export.metric_files:
         frame = read_metrics(path)
-        if len(frame):
-            edges += [int(frame["time"].min()), int(frame["time"].max())]
-            pods |= set(frame["pod"].unique())
-            gaps = frame.sort_values("time").groupby(["cmdb_id", "kpi_name"])["time"].diff()
-            steps += gaps[gaps > 0].unique().tolist()
+        edges += _find_edges(frame)
+        pods |= set(frame["pod"].unique())
+        gaps = frame.sort_values("time").groupby(["cmdb_id", "kpi_name"])["time"].diff()
+        steps += gaps[gaps > 0].unique().tolist()
     if export.trace_files:
         spans = read_spans(export.trace_files)
-        edges += [int(spans["time"].min()), int(spans["time"].max())] if len(spans) else []
+        edges += _find_edges(spans)
         services |= set(spans["service_name"].unique())
     if export.log_files:
         logs = read_logs(export.log_files)
-        edges += [int(logs["time"].min()), int(logs["time"].max())] if len(logs) else []
+        edges += _find_edges(logs)
         pods |= set(logs["pod"].unique())
     services |= {workload_of_pod(pod) for pod in pods}
-    step = float(np.median(steps)) / SECOND_NS if steps else None
-    return np.array(edges, dtype=np.int64), services, step
+    return edges, services, float(np.median(steps)) / SECOND_NS if steps else None
+
+
+def _find_edges(frame: pd.DataFrame) -> list[int]:
+    return [int(frame["time"].min()), int(frame["time"].max())] if len(frame) else []
 
 
 def _find_issues(export: Export) -> Iterator[DataIssue]:
+    name = export.name
     if not export.label_file.is_file():
-        yield DataIssue(
-            "warning",
-            export.name,
-            f"There is no {LABEL_FILE}, so the fault is unknown.",
-            "The episode is unlabelled, and an evaluation leaves it out.",
-        )
-    missing = [name for name in NEVER_EXPORTED if not any(path.stem == f"kpi_{name}" for path in export.metric_files)]
-    if export.metric_files and missing:
-        yield DataIssue(
-            "note", export.name, f"{' and '.join(missing)} are missing.", "The exporter never queries them."
-        )
+        problem = f"There is no {LABEL_FILE}, so the fault is unknown."
+        yield DataIssue("warning", name, problem, "The episode is unlabelled, and an evaluation leaves it out.")
+    stems = {path.stem for path in export.metric_files}
+    missing = [metric for metric in NEVER_EXPORTED if f"kpi_{metric}" not in stems]
+    if stems and missing:
+        yield DataIssue("note", name, f"{' and '.join(missing)} are missing.", "The exporter never queries them.")
     rows = sum(len(read_csv(path, columns=["span_id"], text=["span_id"])) for path in export.trace_files)
     distinct = len(read_spans(export.trace_files)) if export.trace_files else 0
     if rows > distinct:
-        yield DataIssue(
-            "warning",
-            export.name,
-            f"{rows - distinct} of {count_text(rows, 'span')} are copies.",
-            "Each span is imported once.",
-        )
+        problem = f"{rows - distinct} of {count_text(rows, 'span')} are copies."
+        yield DataIssue("warning", name, problem, "Each span is imported once.")
     for path in export.log_files:
         yield from _find_log_issues(export, path)
 
 
 def _find_log_issues(export: Export, path: Path) -> Iterator[DataIssue]:
-    import pandas as pd
-
     lines = read_logs([path])
     location = f"{export.name}/{path.name}"
-    if len(lines):
-        most = int((lines["time"] // SLICE_NS).value_counts().max())
-        if most >= SLICE_LINES:
-            yield DataIssue(
-                "warning",
-                location,
-                f"One slice of five minutes has {most} lines, the exporter's limit.",
-                "Further lines may be missing.",
-            )
+    most = int((lines["time"] // SLICE_NS).value_counts().max()) if len(lines) else 0
+    if most >= SLICE_LINES:
+        problem = f"One slice of five minutes has {most} lines, the exporter's limit."
+        yield DataIssue("warning", location, problem, "Further lines may be missing.")
     if "timestamp" in csv_header(path):
         table = read_csv(path, columns=["timestamp", "date"], text=["timestamp", "date"], newlines=True).to_pandas()
         stamps = pd.to_numeric(table["timestamp"], errors="coerce")
         dates = pd.to_datetime(table["date"], utc=True, format="ISO8601", errors="coerce")
         offsets_s = (stamps - dates.astype("datetime64[ns, UTC]").astype("int64") / 1e9)[stamps.notna() & dates.notna()]
         if len(offsets_s) and abs(offsets_s.median()) > 1:
-            yield DataIssue(
-                "warning", location, f"timestamp is {offsets_s.median() / 3600:+.1f} h away from date.", "date is used."
-            )
+            problem = f"timestamp is {offsets_s.median() / 3600:+.1f} h away from date."
+            yield DataIssue("warning", location, problem, "date is used.")

@@ -9,18 +9,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from faultset.core.errors import DataError
-from faultset.core.printable import count_text, first_line
+from faultset.core.printable import count_text
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import unpack
-from faultset.datasets.imports.columns import Column, Ints, csv_header, long_metrics, number_matrix, read_csv
+from faultset.datasets.imports.columns import (
+    Column,
+    Ints,
+    csv_header,
+    long_metrics,
+    number_matrix,
+    parsing,
+    read_csv,
+)
 from faultset.datasets.imports.contract import (
     Case,
     DataIssue,
@@ -28,9 +36,9 @@ from faultset.datasets.imports.contract import (
     ImportFormat,
     build_cause,
     build_gauge_roles,
+    reference_end,
     report_issues,
 )
-from faultset.datasets.imports.windows import reference_end
 
 LOCAL = timezone(timedelta(hours=8))
 METRIC_ROLES = build_gauge_roles(
@@ -55,18 +63,6 @@ _FAULT_TYPES = {
     "node_network_packet_loss": ("Operating System", "Network/Storage Issue"),
 }
 """System level and fault type of the faults that other imports also have; others keep the source's words."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Truth:
-    """The answer in `metadata.json`."""
-
-    app: str
-    category: str
-    kind: str
-    name: str
-    fault: str
-    difficulty: str
 
 
 class CloudOpsBenchImport(ImportFormat):
@@ -97,26 +93,19 @@ class CloudOpsBenchImport(ImportFormat):
     def load(self, case: Case) -> ForeignEpisode:
         """Read a case."""
         folder = case.paths[0]
-        files = (
-            folder / "metadata.json",
-            folder / "raw_data" / "alert.json",
-            folder / "raw_data" / "metrics.csv",
-        )
-        truth = _read_truth(files[0])
+        files = tuple(folder / name for name in ("metadata.json", "raw_data/alert.json", "raw_data/metrics.csv"))
+        app, label = _read_truth(files[0])
         onset = _read_first_alert(files[1])
         times, columns = _read_metrics(files[2])
         step = int(np.median(np.diff(times))) if len(times) > 1 else SECOND_NS
         start, end = int(times[0]), int(times[-1]) + step
         services = sorted({str(service) for service, _, _ in columns})
-        if truth.name not in services:
-            raise DataError(f"{case.key}: {truth.name}, the object at fault, has no metrics; leave the case out")
+        if (name := label["targets"][0]) not in services:
+            raise DataError(f"{case.key}: {name}, the object at fault, has no metrics; leave the case out")
         if not start < onset < end:
             raise DataError(f"{case.key}: the first alert must be within the metrics; leave the case out")
-        level, fault_type = _FAULT_TYPES.get(truth.fault, (None, truth.category))
-        if truth.fault.startswith("code_"):
-            level, fault_type = "Application", "Code Defect"
         return ForeignEpisode(
-            app=truth.app,
+            app=app,
             view_start_ns=start,
             view_end_ns=end,
             reference_end_ns=reference_end(start, end, onset, origin=case.key),
@@ -125,15 +114,7 @@ class CloudOpsBenchImport(ImportFormat):
             source_intervals_s={"metrics": step / SECOND_NS},
             metric_roles=METRIC_ROLES,
             tables={"metrics": lambda: [long_metrics(times, columns)]},
-            label={
-                "fault": truth.fault,
-                "targets": [truth.name],
-                "root_causes": [build_cause(truth.name, kind=truth.kind)],
-                "system_level": level,
-                "fault_type": fault_type,
-                "inject_start": onset,
-                "parameters": {"difficulty": truth.difficulty},
-            },
+            label=label | {"inject_start": onset},
             inputs=files,
         )
 
@@ -144,38 +125,35 @@ def _find_left_out(count: int) -> Iterable[DataIssue]:
         yield DataIssue("note", ".", problem, "They are left out, because they have no healthy time.")
 
 
-def _read_truth(path: Path) -> _Truth:
-    try:
+def _read_truth(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the application and the fields of the label without the onset."""
+    with parsing(path, "name fault_object and root_cause"):
         content = json.loads(path.read_text(encoding="utf-8-sig"))
-        result = content["result"]
-        kind, slash, name = str(result["fault_object"]).partition("/")
+        result, app = content["result"], str(content["namespace"])
+        kind, _, name = str(result["fault_object"]).partition("/")
         kind = {"service": "Service", "app": "Service", "node": "Node", "pod": "Pod"}.get(kind, kind)
-        truth = _Truth(
-            app=str(content["namespace"]),
-            category=str(result["fault_taxonomy"]),
-            kind=kind,
-            name=name,
-            fault=str(result["root_cause"]),
-            difficulty=str(content.get("difficulty", "")),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} must name fault_object and root_cause ({error!r}); restore the file") from error
-    if not (slash and name and truth.fault):
+        fault, category = str(result["root_cause"]), str(result["fault_taxonomy"])
+        difficulty = str(content.get("difficulty", ""))
+    if not (name and fault):
         raise DataError(f"{path} must name a fault_object such as service/cart, and a root_cause; restore the file")
-    return truth
+    level, fault_type = _FAULT_TYPES.get(fault, (None, category))
+    if fault.startswith("code_"):
+        level, fault_type = "Application", "Code Defect"
+    return app, {
+        "fault": fault,
+        "targets": [name],
+        "root_causes": [build_cause(name, kind=kind)],
+        "system_level": level,
+        "fault_type": fault_type,
+        "parameters": {"difficulty": difficulty},
+    }
 
 
 def _read_first_alert(path: Path) -> int:
     """Return the start of the earliest alert."""
-    try:
-        alerts = json.loads(path.read_text(encoding="utf-8-sig"))["alerts"]
-        starts = [
-            _read_local_time_ns(alert["time_range"].partition(" ~ ")[0]) for alert in alerts if alert.get("time_range")
-        ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            f"{path} must list alerts with a time_range ({first_line(error)}); leave the case out"
-        ) from error
+    with parsing(path, "list alerts with a time_range", "leave the case out"):
+        ranges = [alert.get("time_range") for alert in json.loads(path.read_text(encoding="utf-8-sig"))["alerts"]]
+        starts = [_read_local_time_ns(text.partition(" ~ ")[0]) for text in ranges if text]
     if not starts:
         raise DataError(f"{path} needs an alert with a time_range, because nothing else dates the fault; leave it out")
     return min(starts)
@@ -187,21 +165,13 @@ def _read_metrics(path: Path) -> tuple[Ints, list[Column]]:
     if names[0] != "time" or len(set(names)) < len(names) or not all("-" in name for name in names[1:]):
         raise DataError(f"{path} must have a column time and columns service-metric, once each; restore the file")
     table = read_csv(path, text=("time",), doubles=names[1:])
-    try:
+    with parsing(path, "have times such as 2025-12-25 15:42:15"):
         times = np.array([_read_local_time_ns(str(text)) for text in table["time"].to_pylist()], dtype=np.int64)
-    except ValueError as error:
-        raise DataError(
-            f"{path} must have times such as 2025-12-25 15:42:15 ({first_line(error)}); restore it"
-        ) from error
     if not len(times) or (np.diff(times) <= 0).any():
         raise DataError(f"{path} must have rows in time order; restore the file")
     samples = number_matrix({name: table[name] for name in names[1:]}, origin=str(path))
-    return times, [_split_column(name, row) for name, row in zip(names[1:], samples, strict=True)]
-
-
-def _split_column(name: str, samples: np.ndarray) -> Column:
-    service, _, metric = name.rpartition("-")
-    return service, metric, samples
+    columns = [name.rpartition("-")[::2] for name in names[1:]]
+    return times, [(service, metric, row) for (service, metric), row in zip(columns, samples, strict=True)]
 
 
 def _read_local_time_ns(text: str) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from faultset.core.errors import DataError
@@ -19,7 +20,9 @@ from faultset.datasets.imports.contract import (
     DataIssue,
     ForeignEpisode,
     ImportFormat,
+    build_evidence,
     build_gauge_roles,
+    reference_end,
     report_issues,
 )
 from faultset.datasets.imports.formats.openrca_rows import (
@@ -40,7 +43,6 @@ from faultset.datasets.imports.formats.openrca_rows import (
     span_rows,
     telemetry_files,
 )
-from faultset.datasets.imports.windows import reference_end
 
 _SAMPLE_ROWS = 20_000
 _CONSISTENT_SHARE = 0.9
@@ -50,29 +52,18 @@ def find_issues(system: System) -> Iterator[DataIssue]:
     """Yield the issues of a system."""
     far = [r for r in system.records if r.stated_ns is None or abs(r.stated_ns - r.time_ns) > 60 * SECOND_NS]
     if far:
-        yield DataIssue(
-            "warning",
-            f"{system.app}/record.csv",
-            f"timestamp and datetime (UTC+8) disagree in {len(far)} of {len(system.records)} records.",
-            "timestamp is used.",
-        )
+        problem = f"timestamp and datetime (UTC+8) disagree in {len(far)} of {len(system.records)} records."
+        yield DataIssue("warning", f"{system.app}/record.csv", problem, "timestamp is used.")
     for start, records in slots(system):
         if len(records) > 1:
-            yield DataIssue(
-                "note",
-                f"{system.app}/{slot_name(start)}",
-                f"{len(records)} records fall into the same half hour.",
-                "They become one episode with several root causes.",
-            )
+            problem = f"{len(records)} records fall into the same half hour."
+            handling = "They become one episode with several root causes."
+            yield DataIssue("note", f"{system.app}/{slot_name(start)}", problem, handling)
     for folder in sorted((system.root / "telemetry").glob("????_??_??")):
         missing = [kind for kind in ("metric", "trace", "log") if not any((folder / kind).glob("*.csv"))]
         if missing:
-            yield DataIssue(
-                "note",
-                f"{system.app}/{folder.name}",
-                f"There are no {' or '.join(missing)} files.",
-                "These tables are empty.",
-            )
+            problem = f"There are no {' or '.join(missing)} files."
+            yield DataIssue("note", f"{system.app}/{folder.name}", problem, "These tables are empty.")
         for path in sorted((folder / "trace").glob("*.csv")):
             yield from _find_duration_issue(system, path)
 
@@ -80,8 +71,6 @@ def find_issues(system: System) -> Iterator[DataIssue]:
 def _find_duration_issue(system: System, path: Path) -> Iterator[DataIssue]:
     """Yield a warning if many spans begin after their parents end, because the assumed unit of durations is then too
     small."""
-    import pandas as pd
-
     try:
         names = span_names(csv_header(path))
         frame = pd.read_csv(path, dtype=str, nrows=_SAMPLE_ROWS, encoding="utf-8-sig", keep_default_na=False)
@@ -96,12 +85,10 @@ def _find_duration_issue(system: System, path: Path) -> Iterator[DataIssue]:
     pairs = spans.merge(spans, left_on=["trace", "parent"], right_on=["trace", "span"], suffixes=("", "_up"))
     is_late = pairs["start"] > pairs["start_up"] + pairs["length_up"] + 1e6
     if len(pairs) and float(np.mean(is_late)) > 1 - _CONSISTENT_SHARE:
-        yield DataIssue(
-            "warning",
-            f"{system.app}/{path.parent.parent.name}/{path.name}",
-            f"{int(is_late.sum())} of {len(pairs)} spans begin after their parent has ended.",
-            "The durations are read in the usual unit, which may be wrong.",
-        )
+        location = f"{system.app}/{path.parent.parent.name}/{path.name}"
+        problem = f"{int(is_late.sum())} of {len(pairs)} spans begin after their parent has ended."
+        handling = "The durations are read in the usual unit, which may be wrong."
+        yield DataIssue("warning", location, problem, handling)
 
 
 _WORDS = (
@@ -184,7 +171,7 @@ class OpenRCAImport(ImportFormat):
                 "logs": partial(log_rows, system, folders, window),
             },
             label=label_of(system, records),
-            evidence=_health_evidence(system, records, window),
+            evidence=(_build_evidence(system, records, window),),
             inputs=(
                 system.root / "record.csv",
                 *(path for kind in ("metric", "trace", "log") for path in telemetry_files(folders, kind)),
@@ -205,14 +192,9 @@ def _trim_to_recording(window: Window, metrics: Sequence[pa.Table], onset: int) 
 
 
 def _candidates(system: System, metrics: Sequence[pa.Table]) -> tuple[str, ...]:
-    """Return all components with metrics in the view or with a record."""
-    components = {
-        name
-        for table in metrics
-        for chunk in table["service"].chunks
-        for name in chunk.dictionary.to_pylist()
-        if name is not None
-    }
+    """Return all components with metrics in the view, be they infinite, or with a record."""
+    chunks = [chunk for table in metrics for chunk in table["service"].chunks]
+    components = {name for chunk in chunks for name in chunk.dictionary.to_pylist()} - {None}
     return tuple(sorted(components | {system.component_of(record.component) for record in system.records}))
 
 
@@ -228,17 +210,10 @@ def _step_s(metrics: Sequence[pa.Table]) -> float | None:
     return float(np.median(joined)) / SECOND_NS if len(joined) else None
 
 
-def _health_evidence(system: System, records: Sequence[Record], window: Window) -> tuple[Mapping[str, Any], ...]:
+def _build_evidence(system: System, records: Sequence[Record], window: Window) -> dict[str, Any]:
     """Return an evidence row on other records in the view before the onset."""
     onset = records[0].time_ns
     others = [r for r in system.records if window[0] <= r.time_ns < onset and r not in records]
     names = ", ".join(f"{record.reason} in {record.component}" for record in others)
-    return (
-        {
-            "check": "health",
-            "subject": "view before the onset",
-            "time": None,
-            "passed": not others,
-            "detail": f"other records: {names}" if others else "no other record",
-        },
-    )
+    detail = f"other records: {names}" if others else "no other record"
+    return build_evidence("health", "view before the onset", detail, passed=not others)

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
@@ -34,11 +35,10 @@ from faultset.datasets.imports.columns import (
     encode_series,
     epoch_ns,
     parse_numbers,
+    parsing,
 )
+from faultset.datasets.imports.contract import build_cause
 from faultset.datasets.status_codes import parse_status_code
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LOCAL = timezone(timedelta(hours=8))
 TASK_FIELDS = {
@@ -137,8 +137,6 @@ def slots(system: System) -> Iterator[tuple[int, tuple[Record, ...]]]:
 def slot_name(start_ns: int) -> str:
     """Return the start of a half hour in the source's local time.
 
-    Examples
-    --------
     >>> slot_name(1614841200000000000)
     '2021-03-04T15:00'
     """
@@ -147,40 +145,31 @@ def slot_name(start_ns: int) -> str:
 
 def label_of(system: System, records: Sequence[Record]) -> dict[str, Any]:
     """Return the fields of the label, with level and reason in the source's terms."""
-    targets = list(dict.fromkeys(system.component_of(record.component) for record in records))
-    causes: list[Mapping[str, Any]] = [
-        {
-            "kind": record.level.capitalize(),
-            "name": record.component,
-            "service": system.component_of(record.component),
-            "accepted": [system.component_of(record.component)],
-        }
-        for record in records
-    ]
+    targets = [system.component_of(record.component) for record in records]
+    reasons = " + ".join(sorted({record.reason for record in records}))
+    fields = ("component", "datetime", "level", "reason")
     return {
-        "fault": " + ".join(sorted({record.reason for record in records})),
-        "targets": targets,
-        "root_causes": causes,
+        "fault": reasons,
+        "targets": list(dict.fromkeys(targets)),
+        "root_causes": [
+            build_cause(target, kind=record.level.capitalize(), name=record.component)
+            for target, record in zip(targets, records, strict=True)
+        ],
         "faults": [
             {
                 "fault": record.reason,
-                "target": system.component_of(record.component),
+                "target": target,
                 "system_level": record.level,
                 "fault_type": record.reason,
                 "parameters": {},
                 "inject_start": record.time_ns,
             }
-            for record in records
+            for target, record in zip(targets, records, strict=True)
         ],
         "system_level": " + ".join(sorted({record.level for record in records})),
-        "fault_type": " + ".join(sorted({record.reason for record in records})),
+        "fault_type": reasons,
         "inject_start": records[0].time_ns,
-        "parameters": {
-            "records": [
-                {"component": r.component, "datetime": r.datetime, "level": r.level, "reason": r.reason}
-                for r in records
-            ]
-        },
+        "parameters": {"records": [{name: getattr(record, name) for name in fields} for record in records]},
     }
 
 
@@ -194,9 +183,7 @@ def _get_app(folder: Path) -> str:
 
 
 def _read_records(path: Path) -> tuple[Record, ...]:
-    import pandas as pd
-
-    try:
+    with parsing(path, "be a list of records"):
         table = pd.read_csv(path, dtype=str, encoding="utf-8-sig", keep_default_na=False)
         rows = table[table["timestamp"] != "timestamp"].drop_duplicates()
         times = epoch_ns(rows["timestamp"].astype(float).to_numpy())
@@ -207,8 +194,6 @@ def _read_records(path: Path) -> tuple[Record, ...]:
             Record(level=level, component=component.strip(), time_ns=time, datetime=stated, reason=reason.strip())
             for level, time, component, stated, reason in zip(levels, times.tolist(), *columns, strict=True)
         )
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path} is not a list of records ({error!r}); restore the file") from error
 
 
 MILLI, MICRO = 1_000_000, 1_000
@@ -248,8 +233,8 @@ def span_rows(system: System, folders: Sequence[Path], window: Window) -> Iterat
         if missing:
             raise DataError(f"{path} has no column for {', '.join(missing)}; restore the file")
         for frame in _pieces(path, header, window):
-            codes = _hash_spans(frame, names)
-            is_new = ~np.isin(codes, seen) & ~_is_repeat(codes)
+            codes = pd.util.hash_pandas_object(frame[[names["trace"], names["span"]]], index=False).to_numpy()
+            is_new = ~np.isin(codes, seen) & ~pd.Series(codes).duplicated().to_numpy()
             seen = np.union1d(seen, codes)
             yield _span_table(system, frame[is_new], names)
 
@@ -265,7 +250,7 @@ def log_rows(system: System, folders: Sequence[Path], window: Window) -> Iterato
             yield build_table(
                 "logs",
                 {
-                    "time": _times(frame),
+                    "time": pa.array(frame["time_ns"]),
                     "service": _encode_components(system, ids),
                     "pod": encode_series(ids),
                     "container": encode_series(frame.get("log_name", ids).astype(str)),
@@ -302,7 +287,7 @@ def _pieces(path: Path, header: Sequence[str], window: Window, *, newlines: bool
             reader = pacsv.open_csv(
                 path,
                 read_options=pacsv.ReadOptions(block_size=_BLOCK),
-                parse_options=pacsv.ParseOptions(newlines_in_values=newlines, invalid_row_handler=_skip),
+                parse_options=pacsv.ParseOptions(newlines_in_values=newlines, invalid_row_handler=lambda row: "skip"),
                 convert_options=pacsv.ConvertOptions(column_types=dict.fromkeys(header, pa.string())),
             )
             for batch in reader:
@@ -316,10 +301,6 @@ def _pieces(path: Path, header: Sequence[str], window: Window, *, newlines: bool
                     yield frame.assign(time_ns=times[inside])
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{path} cannot be read ({error}); restore it or leave the case out") from error
-
-
-def _skip(_: Any) -> str:
-    return "skip"
 
 
 @contextmanager
@@ -360,7 +341,7 @@ def _metric_table(
 ) -> pa.Table:
     values = parse_numbers(text)
     columns = {
-        "time": _times(frame),
+        "time": pa.array(frame["time_ns"]),
         "service": _encode_components(system, ids),
         "pod": encode_series(ids),
         "metric": encode_series(metric),
@@ -385,8 +366,6 @@ def _mesh_labels(ids: pd.Series) -> pa.Array:
 
 
 def _span_table(system: System, frame: pd.DataFrame, names: dict[str, str | None]) -> pa.Table:
-    import pandas as pd
-
     def column(ours: str) -> pd.Series:
         name = names[ours]
         return frame[name].astype(str) if name else pd.Series("", index=frame.index)
@@ -405,7 +384,7 @@ def _span_table(system: System, frame: pd.DataFrame, names: dict[str, str | None
     return build_table(
         "spans",
         {
-            "time": _times(frame),
+            "time": pa.array(frame["time_ns"]),
             "trace_id": pa.array(column("trace"), pa.string()),
             "span_id": pa.array(column("span"), pa.string()),
             "parent_span_id": pa.array(parent.where(~parent.isin(_NO_PARENT)), pa.string(), from_pandas=True),
@@ -425,8 +404,6 @@ def _span_table(system: System, frame: pd.DataFrame, names: dict[str, str | None
 
 def _read_outcome(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Return the status and the code from `success`, or from `status_code` of gRPC or HTTP."""
-    import pandas as pd
-
     unset = pd.Series("unset", index=frame.index)
     no_code = pd.Series(np.nan, index=frame.index).astype("Int32")
     if "success" in frame:
@@ -442,21 +419,5 @@ def _read_outcome(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     return unset.mask(is_set & success, "ok").mask(is_set & ~success, "error"), code
 
 
-def _hash_spans(frame: pd.DataFrame, names: dict[str, str | None]) -> np.ndarray:
-    import pandas as pd
-
-    return pd.util.hash_pandas_object(frame[[names["trace"], names["span"]]], index=False).to_numpy()
-
-
-def _is_repeat(codes: np.ndarray) -> np.ndarray:
-    import pandas as pd
-
-    return pd.Series(codes).duplicated().to_numpy()
-
-
 def _encode_components(system: System, ids: pd.Series) -> pa.DictionaryArray:
     return encode_series(ids.map({name: system.component_of(name) for name in ids.unique()}))
-
-
-def _times(frame: pd.DataFrame) -> pa.Array:
-    return pa.array(frame["time_ns"].to_numpy(), pa.int64())

@@ -11,18 +11,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import unpack
-from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics, parse_numbers
+from faultset.datasets.imports.columns import Ints, epoch_ns, long_metrics, parse_numbers, parsing
 from faultset.datasets.imports.contract import (
     Case,
     DataIssue,
@@ -32,9 +32,6 @@ from faultset.datasets.imports.contract import (
     build_gauge_roles,
     report_issues,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STEP_S = 300
 REFERENCE_ROWS = 60
@@ -81,7 +78,7 @@ class PetShopImport(ImportFormat):
         cases = []
         for scenario in _find_scenarios(root):
             normal = scenario / _NORMAL / "metrics.csv"
-            for target in sorted(scenario.glob("*/issue_*/target.json"), key=_issue_order):
+            for target in _list_targets(scenario):
                 key = target.parent.relative_to(scenario.parent).as_posix()
                 cases.append(Case(key=key, paths=(target.parent, scenario), facts={"row": None}, has_fault=True))
             if normal.is_file():
@@ -108,8 +105,8 @@ class PetShopImport(ImportFormat):
             frame = frame.iloc[row : row + CASE_ROWS]
         files = [folder / "metrics.csv", scenario / "graph.csv"]
         files += [folder / "target.json", normal_file] if row is None else []
-        episode = _build_episode(case.key, scenario, nodes, calls, frame, normal, target)
-        return replace(episode, inputs=tuple(path for path in files if path.is_file()))
+        inputs = [path for path in files if path.is_file()]
+        return _build_episode(case.key, scenario.name, nodes, calls, frame, normal, target, inputs)
 
 
 def _find_issues(root: Path) -> Iterator[DataIssue]:
@@ -121,15 +118,14 @@ def _find_issues(root: Path) -> Iterator[DataIssue]:
         if nodes is None:
             problem = "There are no normal metrics."
             yield DataIssue("warning", scenario.name, problem, "The reference is the one or two rows before the issue.")
-        for target in sorted(scenario.glob("*/issue_*/target.json"), key=_issue_order):
+        for target in _list_targets(scenario):
             causes.add(_read_target(target)["root_cause"]["node"])
             new = set(_read_metrics(target.parent / "metrics.csv").columns.get_level_values(0)) - (nodes or set())
             if nodes is not None and new:
                 location = target.parent.relative_to(scenario.parent).as_posix()
                 problem = f"{len(new)} nodes are not in the normal metrics ({', '.join(sorted(new)[:2])})."
-                yield DataIssue(
-                    "note", location, problem, "They are imported, but methods have no healthy data for them."
-                )
+                handling = "They are imported, but methods have no healthy data for them."
+                yield DataIssue("note", location, problem, handling)
     if len(causes) == 1:
         problem = f"Every issue has the root cause {causes.pop()}."
         handling = "The issues are imported, but a method that always names this node is always right."
@@ -137,15 +133,8 @@ def _find_issues(root: Path) -> Iterator[DataIssue]:
 
 
 def cuts(rows: int) -> list[int]:
-    """Return the rows at which the source cuts normal metrics to measure specificity.
+    """Return the rows, of so many, at which the source cuts normal metrics to measure specificity.
 
-    Parameters
-    ----------
-    rows
-        Number of rows of the normal metrics.
-
-    Examples
-    --------
     >>> cuts(589)
     [294, 352, 410, 468, 526, 584]
     """
@@ -155,13 +144,9 @@ def cuts(rows: int) -> list[int]:
 
 def read_graph(path: Path) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """Return the sorted nodes and the calls as (caller, callee) from the adjacency matrix of a scenario."""
-    import pandas as pd
-
-    try:
+    with parsing(path, "be a graph"):
         table = pd.read_csv(path, index_col=0, encoding="utf-8-sig")
         edges = table.to_numpy(dtype=float)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not a graph ({error}); restore the file") from error
     if list(table.index) != list(table.columns):
         raise DataError(f"{path} must have the same nodes in its rows and columns; restore the file")
     names = [str(name) for name in table.columns]
@@ -171,21 +156,22 @@ def read_graph(path: Path) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]
 
 def _build_episode(
     key: str,
-    scenario: Path,
+    scenario: str,
     nodes: Sequence[str],
     calls: Sequence[tuple[str, str]],
     frame: pd.DataFrame,
     normal: pd.DataFrame | None,
     target: Mapping[str, Any] | None,
+    inputs: Sequence[Path],
 ) -> ForeignEpisode:
-    times = _read_times(frame)
+    times = epoch_ns(frame.index.to_numpy(dtype=float))
     if not len(times):
         raise DataError(f"{key} has no rows; leave it out")
     onset = target["target"]["timestamp"] * SECOND_NS if target else None
     moved_ns = 0
     start = reference_end = int(times[0])
     if normal is not None and len(normal):
-        healthy = _read_times(normal)
+        healthy = epoch_ns(normal.index.to_numpy(dtype=float))
         moved_ns = reference_end - _STEP_NS - int(healthy[-1])
         start = int(healthy[0]) + moved_ns
         frames = [(healthy + moved_ns, normal), (times, frame)]
@@ -211,7 +197,8 @@ def _build_episode(
         source_intervals_s={"metrics": float(STEP_S)},
         metric_roles=METRIC_ROLES,
         tables={"metrics": partial(_metric_rows, frames)},
-        label=_build_label(target, scenario.name),
+        label=_build_label(target, scenario),
+        inputs=tuple(inputs),
     )
 
 
@@ -256,38 +243,33 @@ def _find_scenarios(root: Path) -> list[Path]:
     return sorted({path.parent for path in root.rglob("graph.csv") if not path.parent.name.startswith(".")})
 
 
-def _issue_order(target: Path) -> tuple[str, int]:
-    number = target.parent.name.removeprefix("issue_")
-    return target.parent.parent.name, int(number) if number.isdigit() else 0
+def _list_targets(scenario: Path) -> list[Path]:
+    """Return the file `target.json` of each issue, in order of their numbers."""
+
+    def order(target: Path) -> tuple[str, int]:
+        number = target.parent.name.removeprefix("issue_")
+        return target.parent.parent.name, int(number) if number.isdigit() else 0
+
+    return sorted(scenario.glob("*/issue_*/target.json"), key=order)
 
 
 def _read_metrics(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
+    with parsing(path, "be a table of metrics with three header rows"):
         frame = pd.read_csv(path, header=[0, 1, 2], index_col=0, dtype=str, encoding="utf-8-sig")
         frame.index = frame.index.astype(float)
         values = parse_numbers(pd.Series(frame.to_numpy().ravel())).reshape(frame.shape)
         frame = pd.DataFrame(values, index=frame.index, columns=frame.columns)
-    except (OSError, ValueError, IndexError) as error:
-        raise DataError(f"{path} must be a table of metrics with three header rows ({error}); restore it") from error
     frame = frame[np.isfinite(frame.index.to_numpy())]
     return frame.loc[~frame.index.duplicated(), ~frame.columns.duplicated()].sort_index()
 
 
-def _read_times(frame: pd.DataFrame) -> Ints:
-    return epoch_ns(frame.index.to_numpy(dtype=float))
-
-
 def _read_target(path: Path) -> dict[str, Any]:
-    try:
+    with parsing(path, "name a target and a root cause"):
         target = json.loads(path.read_text(encoding="utf-8-sig"))
         _ = target["root_cause"]["node"], target["target"]["node"], target["target"]["metric"]
         stamp = epoch_ns([int(target["target"]["timestamp"])])[0]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} must name a target and a root cause ({error!r}); restore the file") from error
-    target["target"]["timestamp"] = int(stamp) // SECOND_NS
-    return target
+        target["target"]["timestamp"] = int(stamp) // SECOND_NS
+        return target
 
 
 def _find_entry(calls: Sequence[tuple[str, str]]) -> str:

@@ -1,24 +1,45 @@
-"""Folders, windows and labels of rcabench's datapacks."""
+"""Folders and windows of rcabench's datapacks, the rows of their tables and the roles of their metrics."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute
 
 from faultset.core.errors import DataError
 from faultset.core.files import canonical_json
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.labels import join_distinct
-from faultset.datasets.imports.columns import Ints, epoch_ns, read_parquet
-from faultset.datasets.imports.contract import Case, build_cause
+from faultset.datasets.format.schemas import TIME
+from faultset.datasets.format.storage import SERIES_COLUMNS
+from faultset.datasets.imports.columns import (
+    Ints,
+    build_table,
+    constant,
+    drop_repeats,
+    empty_to_null,
+    encode_codes,
+    encode_words,
+    epoch_ns,
+    filter_window,
+    get_text,
+    infer_kinds_and_peers,
+    read_json,
+    read_parquet,
+    rename_levels,
+    rename_words,
+)
+from faultset.datasets.imports.contract import Case
+from faultset.datasets.status_codes import read_outcome
+
+pc: Any = pyarrow.compute  # type checkers do not see its functions
 
 STAGES = ("normal", "abnormal")
 KINDS = ("metrics", "metrics_sum", "metrics_histogram", "traces", "logs")
@@ -68,6 +89,14 @@ def datapacks(path: Path) -> Iterator[Path]:
             subfolders.clear()
 
 
+def parse_or_keep(value: Any) -> Any:
+    """Return the content of a JSON text; other values as they are."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 def is_datapack(files: Collection[str]) -> bool:
     """Return whether a folder with these files is a datapack."""
     return any(name in files for name in _TYPICAL_FILES) and (INJECTION in files or ENVIRONMENT in files)
@@ -85,24 +114,8 @@ def find_cases(path: Path) -> Sequence[Case]:
     return sorted(cases, key=lambda case: case.key)
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file; raise DataError if it is missing or damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing; restore it or leave the datapack out") from None
-    except ValueError as error:
-        raise DataError(f"{path} must be JSON ({error}); restore it or leave the datapack out") from None
-
-
 def windows_of(pack: Path) -> DatapackWindows:
-    """Return the windows in a datapack's `env.json`, corrected for a wrong time zone, or else those of its telemetry.
-
-    Raises
-    ------
-    DataError
-        `env.json` cannot be read, or the telemetry is outside the windows.
-    """
+    """Return the windows of a datapack from its `env.json`, corrected for a wrong time zone, or from its telemetry."""
     normal, abnormal = _stage_times(pack, "normal"), _stage_times(pack, "abnormal")
     if not len(normal) and not len(abnormal):
         raise DataError(f"{pack} has no telemetry; leave the datapack out")
@@ -122,28 +135,23 @@ def windows_of(pack: Path) -> DatapackWindows:
     if not start < onset < end:
         raise DataError(f"{pack / ENVIRONMENT}: {', '.join(names)} must be in this order; leave the datapack out")
     shift = _zone_offset(_find_extent(normal)[0] - start if len(normal) else _find_extent(abnormal)[0] - onset)
-    windows = (start + shift, onset + shift), (onset + shift, end + shift)
-    inside = [_count_inside(times, *window) for times, window in zip((normal, abnormal), windows, strict=True)]
-    rows = len(normal) + len(abnormal)
-    total = _count_inside(normal, windows[0][0], windows[1][1]) + _count_inside(abnormal, windows[0][0], windows[1][1])
-    if not total:
+    start, onset, end = start + shift, onset + shift, end + shift
+    outside = len(normal) + len(abnormal) - sum(_count_inside(times, start, end) for times in (normal, abnormal))
+    if outside == len(normal) + len(abnormal):
         raise DataError(f"{pack}: no telemetry is within the windows of {ENVIRONMENT}; leave the datapack out")
-    for stage, times, count in zip(STAGES, (normal, abnormal), inside, strict=True):
+    for stage, times, window in (("normal", normal, (start, onset)), ("abnormal", abnormal, (onset, end))):
+        count = _count_inside(times, *window)
         if count < _MIN_INSIDE * len(times):
             raise DataError(
                 f"{pack}: {count} of {len(times)} rows of the {stage} telemetry are in the {stage} window of "
                 f"{ENVIRONMENT}; correct its times or leave the datapack out"
             )
-    return DatapackWindows(
-        start_ns=start + shift, onset_ns=onset + shift, end_ns=end + shift, shift_ns=shift, outside=rows - total
-    )
+    return DatapackWindows(start_ns=start, onset_ns=onset, end_ns=end, shift_ns=shift, outside=outside)
 
 
 def _zone_offset(offset_ns: int) -> int:
     """Return an offset rounded to quarters of an hour, or 0 if it is not close to one.
 
-    Examples
-    --------
     >>> [_zone_offset(minutes * 60 * 10**9) // (60 * 10**9) for minutes in (480, -344.5, 7, 8, 0.5)]
     [480, -345, 0, 0, 0]
     """
@@ -202,182 +210,271 @@ def case_key(pack: Path) -> str:
     return f"{dataset.name}/{pack.name}" if dataset.parent.name == "data" else pack.name
 
 
-FAULTS = (
-    "PodKill", "PodFailure", "ContainerKill", "MemoryStress", "CPUStress", "HTTPRequestAbort", "HTTPResponseAbort",
-    "HTTPRequestDelay", "HTTPResponseDelay", "HTTPResponseReplaceBody", "HTTPResponsePatchBody",
-    "HTTPRequestReplacePath", "HTTPRequestReplaceMethod", "HTTPResponseReplaceCode", "DNSError", "DNSRandom",
-    "TimeSkew", "NetworkDelay", "NetworkLoss", "NetworkDuplicate", "NetworkCorrupt", "NetworkBandwidth",
-    "NetworkPartition", "JVMLatency", "JVMReturn", "JVMException", "JVMGarbageCollector", "JVMCPUStress",
-    "JVMMemoryStress", "JVMMySQLLatency", "JVMMySQLException",
-)  # fmt: skip
-"""Fault types of the old format by number."""
-
-_LEVELS = (
-    ("PodKill", "Virtualization", "Operation Error"),
-    ("PodFailure", "Virtualization", "Operation Error"),
-    ("ContainerKill", "Operating System", "Operation Error"),
-    ("Network", "Operating System", "Network/Storage Issue"),
-    ("DNS", "Operating System", "Network/Storage Issue"),
-    ("MemoryStress", "Operating System", None),
-    ("CPUStress", "Operating System", None),
-    ("TimeSkew", "Operating System", None),
-    ("HTTP", "Application", None),
-    ("JVM", "Application", None),
+_ROLES = (
+    ("k8s.*.cpu_limit", "limits", "1", "gauge", "sum"),
+    ("k8s.*.cpu_request", "limits", "1", "gauge", "sum"),
+    ("k8s.*.memory_limit", "limits", "By", "gauge", "sum"),
+    ("k8s.*.memory_request", "limits", "By", "gauge", "sum"),
+    ("*_limit_utilization", "saturation", "1", "gauge", "max"),
+    ("*_request_utilization", "saturation", "1", "gauge", "max"),
+    ("*.cpu.node.utilization", "cpu", "1", "gauge", "sum"),
+    ("k8s.*.cpu.*", "cpu", "1", "gauge", "sum"),
+    ("container.cpu.*", "cpu", "1", "gauge", "sum"),
+    ("k8s.*.memory.*", "memory", "By", "gauge", "sum"),
+    ("container.memory.*", "memory", "By", "gauge", "sum"),
+    ("k8s.*.network.*", "network", "By", "gauge", "sum"),
+    ("k8s.*.filesystem.*", "disk", "By", "gauge", "sum"),
+    ("container.filesystem.*", "disk", "By", "gauge", "sum"),
+    ("k8s.container.restarts", "restarts", "1", "gauge", "sum"),
+    ("k8s.container.ready", "state", "1", "gauge", "sum"),
+    ("k8s.pod.phase", "state", "1", "gauge", "max"),
+    ("k8s.deployment.*", "state", "1", "gauge", "sum"),
+    ("k8s.replicaset.*", "state", "1", "gauge", "sum"),
+    ("k8s.statefulset.*", "state", "1", "gauge", "sum"),
+    ("http.server.request.duration", "latency", "s", "histogram", "sum"),
+    ("http.client.request.duration", "latency", "s", "histogram", "sum"),
+    ("hubble_http_request_duration_seconds", "latency", "s", "histogram", "sum"),
+    ("hubble_http_request_duration_*", "latency", "s", "gauge", "max"),
+    ("hubble_http_requests_total", "traffic", "1", "counter", "sum"),
+    ("hubble_*", "network", "1", "gauge", "sum"),
+    ("jvm.cpu.*", "cpu", "1", "gauge", "sum"),
+    ("jvm.system.cpu.*", "cpu", "1", "gauge", "mean"),
+    ("jvm.memory.*", "memory", "By", "gauge", "sum"),
+    ("jvm.buffer.memory.*", "memory", "By", "gauge", "sum"),
+    ("jvm.gc.duration", "saturation", "s", "histogram", "sum"),
+    ("jvm.thread.*", "threads", "1", "gauge", "sum"),
+    ("db.client.connections.*", "saturation", "1", "gauge", "sum"),
 )
-"""Prefix of a fault's name, system level, and fault type; if the type is None, the fault's name is used."""
-_HOUR_NS = 3_600 * SECOND_NS
-_NEAR_NS = 900 * SECOND_NS
+
+METRIC_ROLES: tuple[Mapping[str, str], ...] = tuple(
+    {"source": "rcabench", "metric": metric, "role": role, "unit": unit, "kind": kind, "combine": combine}
+    for metric, role, unit, kind, combine in _ROLES
+)
 
 
-def label_of(pack: Path, key: str, windows: DatapackWindows) -> dict[str, Any]:
-    """Return the label of a datapack; raise DataError if it lacks the fault or the service."""
-    path = pack / INJECTION
-    record = read_json(path)
-    if not isinstance(record, Mapping):
-        raise DataError(f"{path} must hold an object; restore it or leave the datapack out")
-    faults = list(dict.fromkeys(_list_faults(record, path)))
-    causes = _list_causes(record, path)
-    level, kind = _find_level(faults[0])
-    end_ns = _parse_instant(record.get("end_time"))
-    parameters: dict[str, Any] = {"case": key}
-    for name in ("engine_config", "display_config"):
-        if name in record:
-            parameters[name] = _parse_json(record[name])
-    if end_ns is not None:
-        parameters["fault_end_ns"] = _remove_zone_hours(end_ns, windows.end_ns)
+RAW_NAMES = {
+    "MetricName": "metric", "Value": "value", "ServiceName": "service_name", "Count": "count", "Sum": "sum",
+    "Min": "min", "Max": "max", "TraceId": "trace_id", "SpanId": "span_id", "ParentSpanId": "parent_span_id",
+    "SpanName": "span_name", "SpanKind": "attr.span_kind", "StatusCode": "attr.status_code", "Duration": "duration",
+    "SeverityText": "level", "Body": "message",
+}  # fmt: skip
+"""Column of a raw file -> the same column of a converted file."""
+_JSON_COLUMNS = ("ResourceAttributes", "Attributes", "SpanAttributes")
+_POD, _CONTAINER = "k8s.pod.name", "k8s.container.name"
+_OWNERS = ("k8s.deployment.name", "k8s.statefulset.name", "k8s.daemonset.name")
+_HIDDEN = {_POD, _CONTAINER, "k8s.namespace.name", "service.name", "service.namespace", "k8s.pod.uid", "container.id"}
+_KINDS = ("server", "client", "internal", "producer", "consumer")
+_MIN_GROWING_SHARE = 0.95
+
+Words = list[str | None]
+Codes = npt.NDArray[np.int32]
+
+
+class _Attributes:
+    """Attributes of rows, stored once per distinct combination."""
+
+    def __init__(self, table: pa.Table) -> None:
+        columns = [name for name in table.column_names if name in _JSON_COLUMNS or name.startswith("attr.")]
+        cells = [_codes_and_words(table[name]) for name in columns]
+        codes = _number_groups(cells, len(table))
+        count = int(codes.max()) + 1 if len(codes) else 0
+        first = np.zeros(count, dtype=np.int64)
+        first[codes[::-1]] = np.arange(len(codes))[::-1]
+        self.codes = codes.astype(np.int32)
+        self.maps: list[Mapping[str, Any]] = [
+            _merge(columns, [words[column[row]] for column, words in cells]) for row in first
+        ]
+
+    def column(self, *names: str) -> pa.DictionaryArray:
+        """Return the first of the named attributes that each row has, as text."""
+        texts: Words = []
+        for attributes in self.maps:
+            value = next((attributes[name] for name in names if attributes.get(name) not in (None, "")), None)
+            texts.append(None if value is None else str(value))
+        return encode_codes(texts, self.codes)
+
+    def labels(self, hidden: set[str]) -> pa.DictionaryArray:
+        """Return the attributes of each row that are not hidden, as canonical JSON."""
+        texts: Words = [
+            canonical_json({name: value for name, value in row.items() if name not in hidden and value is not None})
+            for row in self.maps
+        ]
+        return encode_codes(texts, self.codes)
+
+
+def sample_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int, *, sums: bool) -> pa.Table:
+    """Return the rows of gauges, or of sums; sums that hardly ever fall are counters."""
+    table = _prepare(tables, start_ns, end_ns)
+    table = table.filter(pc.and_kleene(pc.is_valid(table["value"]), pc.is_finite(table["value"].cast(pa.float64()))))
+    attributes = _Attributes(table)
+    values = table["value"].cast(pa.float64())
+    rows = _metric_table(table, attributes, table["metric"], values)
+    return _set_kind_of_growing(rows, "counter") if sums else rows
+
+
+def histogram_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> Iterator[pa.Table]:
+    """Yield the count, sum, min and max of histograms without buckets; counts and sums that often fall are gauges."""
+    table = _prepare(tables, start_ns, end_ns)
+    attributes = _Attributes(table)
+    for statistic in ("count", "sum", "min", "max"):
+        if statistic not in table.column_names:
+            continue
+        values = table[statistic].cast(pa.float64())
+        finite = pc.fill_null(pc.is_finite(values), False)
+        names = pc.binary_join_element_wise(table["metric"].cast(pa.string()), statistic, "_")
+        rows = _metric_table(table, attributes, names, pc.fill_null(values, 0.0)).filter(finite)
+        yield _set_kind_of_growing(rows, statistic) if statistic in ("count", "sum") else rows
+
+
+def _set_kind_of_growing(rows: pa.Table, kind: str) -> pa.Table:
+    """Set the kind of metrics that hardly ever fall (see `_find_growing`); other metrics are gauges."""
+    if not len(rows):
+        return rows
+    growing = _find_growing(rows)
+    codes, words = _codes_and_words(rows["metric"])
+    kinds: Words = [kind if name in growing else "gauge" for name in words if name is not None]
+    return rows.set_column(rows.column_names.index("kind"), "kind", encode_codes(kinds, codes.astype(np.int32)))
+
+
+def span_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Table:
+    """Return the distinct spans that began inside the view."""
+    table = drop_repeats(_prepare(tables, start_ns, end_ns), ("trace_id", "span_id"))
+    attributes = _Attributes(table)
+    service = encode_words(get_text(table, "service_name"))
+    parents = empty_to_null(get_text(table, "parent_span_id"))
+    inferred, peer = infer_kinds_and_peers(table["span_id"].cast(pa.string()), parents, service)
+    kind = attributes.column("span_kind")
+    kind = rename_words(kind, lambda word: _shorten(word, _KINDS))
+    outcomes = [
+        read_outcome(_shorten(str(row.get("status_code", "")), ("ok", "error")) or "unset", row)
+        for row in attributes.maps
+    ]
+    attributes.maps = [outcome.attributes for outcome in outcomes]
+    return build_table(
+        "spans",
+        {
+            "time": table["at"],
+            "trace_id": get_text(table, "trace_id", ""),
+            "span_id": get_text(table, "span_id", ""),
+            "parent_span_id": parents,
+            "service": service,
+            "reported_service": pc.fill_null(service.cast(pa.string()), ""),
+            "peer_service": peer,
+            "pod": attributes.column(_POD),
+            "operation": get_text(table, "span_name", ""),
+            "kind": pc.coalesce(kind.cast(pa.string()), inferred.cast(pa.string())),
+            "duration_ns": table["duration"].cast(pa.int64()),
+            "status": encode_codes([outcome.status for outcome in outcomes], attributes.codes),
+            "status_code": pa.array([outcome.status_code for outcome in outcomes], pa.int32()).take(
+                pa.array(attributes.codes)
+            ),
+            "attributes": attributes.labels({*_HIDDEN, "span_kind", "status_code"}).cast(pa.string()),
+        },
+    )
+
+
+def log_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Table:
+    """Return the log lines inside the view."""
+    table = _prepare(tables, start_ns, end_ns)
+    attributes = _Attributes(table.drop_columns([name for name in table.column_names if "template" in name]))
+    service = encode_words(get_text(table, "service_name"))
+    service_name = pc.fill_null(service.cast(pa.string()), "")
+    return build_table(
+        "logs",
+        {
+            "time": table["at"],
+            "service": service,
+            "pod": pc.coalesce(attributes.column(_POD).cast(pa.string()), service_name),
+            "container": pc.coalesce(attributes.column(_CONTAINER).cast(pa.string()), service_name),
+            "level": rename_levels(get_text(table, "level")),
+            "message": get_text(table, "message", ""),
+            "trace_id": empty_to_null(get_text(table, "trace_id")),
+            "span_id": empty_to_null(get_text(table, "span_id")),
+        },
+    )
+
+
+def _prepare(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Table:
+    """Join the rows of both windows under their converted names, with the time as `at`."""
+    pieces = []
+    for table in tables:
+        clock = clock_of(table.column_names)
+        if clock is None:
+            continue
+        raw = "ServiceName" in table.column_names or "MetricName" in table.column_names
+        dropped = [name for name in table.column_names if raw and name in ("TimestampTime", "LogAttributes")]
+        at = pa.chunked_array([chunk.cast(TIME) for chunk in stamps_ns(table[clock]).chunks], TIME)
+        columns = table.drop_columns([clock, *dropped])
+        names = [RAW_NAMES.get(name, name) for name in columns.column_names] if raw else columns.column_names
+        pieces.append(filter_window(columns.rename_columns(names).append_column("at", at), "at", start_ns, end_ns))
+    return pa.concat_tables(pieces, promote_options="permissive")
+
+
+def _metric_table(
+    table: pa.Table, attributes: _Attributes, names: pa.ChunkedArray, values: pa.ChunkedArray
+) -> pa.Table:
+    owner = attributes.column(*_OWNERS).cast(pa.string())
+    return build_table(
+        "metrics",
+        {
+            "time": table["at"],
+            "service": pc.coalesce(empty_to_null(get_text(table, "service_name")), owner),
+            "pod": attributes.column(_POD),
+            "container": attributes.column(_CONTAINER),
+            "metric": encode_words(names),
+            "labels": attributes.labels(_HIDDEN),
+            "kind": constant("gauge", len(table)),
+            "value": values,
+        },
+    )
+
+
+def _find_growing(rows: pa.Table) -> set[str]:
+    """Return the metrics whose series grow and hardly ever fall, and those with the suffix `_total`."""
+    series = _number_groups(map(_codes_and_words, rows.select(SERIES_COLUMNS).columns), len(rows))
+    order = np.lexsort([rows["time"].cast(pa.int64()).to_numpy(), series])
+    metric, words = _codes_and_words(rows["metric"])
+    steps = np.diff(rows["value"].to_numpy()[order])
+    inside = np.diff(series[order]) == 0
+    owner = metric[order][1:][inside]
+    steps = steps[inside]
+    count = len(words)
+    rises = np.bincount(owner[steps > 0], minlength=count)
+    falls = np.bincount(owner[steps < 0], minlength=count)
+    totals = np.bincount(owner, minlength=count)
     return {
-        "fault": join_distinct(faults),
-        "targets": list(dict.fromkeys(cause["service"] for cause in causes)),
-        "root_causes": causes,
-        "faults": _faults_by_target(record, {cause["service"] for cause in causes}),
-        "system_level": level,
-        "fault_type": kind,
-        "inject_start": onset_of(record, windows),
-        "parameters": canonical_json(parameters),
-        "verdict": "manifest" if _was_noticed(pack) else "unknown",
+        word
+        for word, up, down, total in zip(words, rises, falls, totals, strict=True)
+        if word is not None and (word.endswith("_total") or (up and down <= (1 - _MIN_GROWING_SHARE) * total))
     }
 
 
-def onset_of(record: Mapping[str, Any], windows: DatapackWindows) -> int:
-    """Return the start of the injection, or of the abnormal window if the injection is unknown or outside the view."""
-    start_ns = _parse_instant(record.get("start_time"))
-    if start_ns is None:
-        return windows.onset_ns
-    moved = _remove_zone_hours(start_ns, windows.onset_ns)
-    return moved if windows.start_ns < moved < windows.end_ns else windows.onset_ns
+def _codes_and_words(column: pa.ChunkedArray | pa.Array) -> tuple[Ints, Words]:
+    """Return a code per row and the word of each code; null is the last word."""
+    encoded = encode_words(column)
+    words: Words = [*encoded.dictionary.to_pylist(), None]
+    return encoded.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False).astype(np.int64), words
 
 
-def _remove_zone_hours(instant: int, expected: int) -> int:
-    """Remove whole hours that a time zone may have added, if the rest is within 15 minutes of the expected time."""
-    moved = instant - round((instant - expected) / _HOUR_NS) * _HOUR_NS
-    return moved if abs(moved - expected) <= _NEAR_NS else instant
+def _number_groups(columns: Iterable[tuple[Ints, Words]], rows: int) -> Ints:
+    """Return a number per row for its combination of words."""
+    numbers = np.zeros(rows, dtype=np.int64)
+    for codes, words in columns:
+        numbers = np.unique(numbers * (len(words) + 1) + codes, return_inverse=True)[1].astype(np.int64)
+    return numbers
 
 
-def _parse_instant(value: Any) -> int | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return int(epoch_ns([value])[0])
-    if not isinstance(value, str) or not value:
-        return None
-    try:
-        when = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
-    whole = int(when.timestamp() // 1)
-    return whole * SECOND_NS + when.microsecond * 1_000
+def _merge(columns: Sequence[str], cells: Sequence[str | None]) -> Mapping[str, Any]:
+    attributes: dict[str, Any] = {}
+    for name, cell in zip(columns, cells, strict=True):
+        if cell is None:
+            continue
+        content = parse_or_keep(cell) if name in _JSON_COLUMNS else cell
+        attributes |= content if isinstance(content, dict) else {name.removeprefix("attr."): cell}
+    return attributes
 
 
-def _parse_json(value: Any) -> Any:
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-def _list_leaves(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    config = _parse_json(record.get("engine_config"))
-    leaves = config if isinstance(config, list) else [config]
-    return [leaf for leaf in leaves if isinstance(leaf, Mapping)]
-
-
-def _faults_by_target(record: Mapping[str, Any], targets: set[str]) -> list[dict[str, Any]] | None:
-    """Return every fault with its target, or None if the datapack does not relate them."""
-    faults = {str(leaf.get("app")): str(leaf["chaos_type"]) for leaf in _list_leaves(record) if leaf.get("chaos_type")}
-    if faults.keys() != targets or len(faults) != len(_list_leaves(record)):
-        return None
-    return [
-        {"fault": fault, "target": target, "system_level": level, "fault_type": kind, "parameters": {}}
-        for target, fault in faults.items()
-        for level, kind in [_find_level(fault)]
-    ]
-
-
-def _list_faults(record: Mapping[str, Any], path: Path) -> Iterator[str]:
-    names = [str(leaf["chaos_type"]) for leaf in _list_leaves(record) if leaf.get("chaos_type")]
-    if names:
-        yield from names
-        return
-    kind = record.get("fault_type")
-    if isinstance(kind, str) and kind.strip() and not kind.strip().isdigit():
-        yield kind.strip()
-        return
-    try:
-        number = int(kind)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise DataError(f"{path} must name a fault; restore it or leave the datapack out") from None
-    if not 0 <= number < len(FAULTS):
-        raise DataError(
-            f"{path} has fault type {number}, but it must be 0 to {len(FAULTS) - 1}; leave the datapack out"
-        )
-    yield FAULTS[number]
-
-
-def _list_causes(record: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
-    content = _parse_json(record.get("ground_truth"))
-    truths = content if isinstance(content, list) else [content]
-    causes = [cause for truth in truths if isinstance(truth, Mapping) for cause in _causes_in(truth)]
-    if not causes:
-        causes = [build_cause(name) for name in dict.fromkeys(_list_targets(record))]
-    if not causes:
-        raise DataError(f"{path} must name a faulty service; restore it or leave the datapack out")
-    return causes
-
-
-def _causes_in(truth: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    services = [str(name) for name in truth.get("service") or () if name]
-    metrics = [str(name) for name in truth.get("metric") or () if name]
-    for service in services:
-        yield build_cause(service, metric=metrics[0] if len(metrics) == 1 and len(services) == 1 else None)
-    if len(services) == 1:
-        for kind, field in (("Pod", "pod"), ("Container", "container")):
-            for name in truth.get(field) or ():
-                yield build_cause(services[0], kind=kind, name=str(name))
-
-
-def _list_targets(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the services of the injection; direction `from` swaps source and target."""
-    display = _parse_json(record.get("display_config"))
-    points: list[tuple[Mapping[str, Any], Any]] = [(leaf, leaf.get("direction")) for leaf in _list_leaves(record)]
-    if isinstance(display, Mapping) and isinstance(display.get("injection_point"), Mapping):
-        points.append((display["injection_point"], display.get("direction")))
-    for point, direction in points:
-        source = point.get("source_service") or point.get("app_name") or point.get("app")
-        name = point.get("target_service") if direction == "from" and point.get("target_service") else source
-        if name:
-            yield str(name)
-
-
-def _find_level(fault: str) -> tuple[str | None, str]:
-    for prefix, level, kind in _LEVELS:
-        if fault.startswith(prefix):
-            return level, kind or fault
-    return None, fault
-
-
-def _was_noticed(pack: Path) -> bool:
-    """Return whether rcabench's detector found issues that clients noticed."""
-    path = pack / CONCLUSION
-    if not path.is_file():
-        return False
-    issues: Sequence[Any] = read_parquet(path, ["Issues"]).to_pydict().get("Issues", [])
-    return any(issue not in (None, "", "{}") for issue in issues)
+def _shorten(word: str, words: Sequence[str]) -> str | None:
+    """Return the last component of SPAN_KIND_SERVER or STATUS_CODE_ERROR if it is one of the words."""
+    plain = word.strip().lower().rpartition("_")[2]
+    return plain if plain in words else None

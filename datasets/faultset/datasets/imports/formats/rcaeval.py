@@ -5,6 +5,7 @@ Layout Z is the original on Zenodo, F the flat one on Figshare, H the Parquet on
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,13 +29,22 @@ from faultset.datasets.imports.columns import (
     csv_header,
     epoch_ns,
     epoch_unit,
+    list_words,
     long_metrics,
     number_matrix,
     numbers,
+    parsing,
     read_csv,
     read_parquet,
 )
-from faultset.datasets.imports.contract import Case, DataIssue, ForeignEpisode, report_issues
+from faultset.datasets.imports.contract import (
+    Case,
+    DataIssue,
+    ForeignEpisode,
+    build_cause,
+    reference_end,
+    report_issues,
+)
 from faultset.datasets.imports.formats.rcaeval_files import (
     APPS,
     FAULT_TYPES,
@@ -51,7 +61,6 @@ from faultset.datasets.imports.formats.rcaeval_files import (
     span_rows,
     split_name,
 )
-from faultset.datasets.imports.windows import reference_end
 
 TIME_NAME = re.compile(r"time(\.\d+)?", re.IGNORECASE)
 _ENTRIES = ("frontend", "front-end", "ts-ui-dashboard")
@@ -72,55 +81,6 @@ class Frame:
         """Median time between rows; one second if there is only one row."""
         gaps = np.diff(np.unique(self.times_ns))
         return int(np.median(gaps)) if len(gaps) else SECOND_NS
-
-
-def _load(case: Case) -> ForeignEpisode:
-    folder = case.paths[0]
-    frame = read_frame(case)
-    onset, onset_file = find_onset(case)
-    logs, traces = record_file(folder, "logs"), record_file(folder, "traces")
-    start, end = int(frame.times_ns[0]), int(frame.times_ns[-1]) + frame.interval_ns
-    if not start < onset < end:
-        raise DataError(
-            f"{folder}: the injection at {onset // SECOND_NS} s must be within the recording from "
-            f"{start // SECOND_NS} to {end // SECOND_NS} s; leave the case out"
-        )
-    columns = [(*split_name(name), samples) for name, samples in zip(frame.names, frame.samples, strict=True)]
-    target = case.facts["service"]
-    services = tuple(dict.fromkeys([*(service for service, _, _ in columns if service is not None), target]))
-    report_issues(partial(find_issues, case, frame, services))
-    fault = case.facts["fault"]
-    level, kind = FAULT_TYPES.get(fault, (None, fault))
-    return ForeignEpisode(
-        app=_get_app(case.facts["suite"]),
-        view_start_ns=start,
-        view_end_ns=end,
-        reference_end_ns=reference_end(start, end, onset, origin=str(folder)),
-        services=services,
-        tables={
-            "metrics": partial(_metric_tables, frame, columns),
-            "spans": partial(_read_optional, span_rows, traces, services, start, end),
-            "logs": partial(_read_optional, log_rows, logs, services, start, end),
-        },
-        source_intervals_s={"metrics": frame.interval_ns / SECOND_NS},
-        workload_entry=next((name for name in _ENTRIES if name in services), ""),
-        metric_roles=METRIC_ROLES,
-        label={
-            "fault": fault,
-            "targets": [target],
-            "root_causes": [_build_root_cause(target, fault, services, columns)],
-            "system_level": level,
-            "fault_type": kind,
-            "parameters": canonical_json({"case": case.key}),
-            "inject_start": onset,
-        },
-        inputs=tuple(path for path in (frame.path, onset_file, logs, traces) if path is not None),
-    )
-
-
-def _get_app(suite: str) -> str:
-    series, _, name = suite.partition("-")
-    return APPS.get(name, suite.lower()) if series.startswith("RE") else suite.lower()
 
 
 def read_frame(case: Case) -> Frame:
@@ -162,34 +122,26 @@ def _build_frame(path: Path, table: pa.Table) -> Frame:
 
 
 def _read_json_frame(path: Path) -> Frame:
-    import json
-
-    try:
+    with parsing(path, "be an object of series", "restore it or leave the case out"):
         content = json.loads(path.read_text(encoding="utf-8-sig"))
         pairs = {name: np.array(points, dtype=np.float64).reshape(-1, 2) for name, points in content.items() if points}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} must be an object of series ({error}); restore it or leave the case out") from error
     pairs = {name: points[~np.isnan(points[:, 0])] for name, points in pairs.items()}
     if not any(len(points) for points in pairs.values()):
         raise DataError(f"{path} has no samples; leave the case out")
     union = np.unique(np.concatenate([points[:, 0] for points in pairs.values()]))
-    samples = []
-    for points in pairs.values():
-        column = np.full(len(union), np.nan)
-        column[np.searchsorted(union, points[:, 0])] = points[:, 1]
-        samples.append(np.where(np.isfinite(column), column, np.nan))
+    samples = np.full((len(pairs), len(union)), np.nan)
+    for column, points in zip(samples, pairs.values(), strict=True):
+        column[np.searchsorted(union, points[:, 0])] = np.where(np.isfinite(points[:, 1]), points[:, 1], np.nan)
     stamps = epoch_ns(union.astype(np.int64) if np.all(union % 1 == 0) else union)
     return Frame(path=path, times_ns=stamps, names=tuple(pairs), samples=tuple(samples))
 
 
 def _metric_tables(frame: Frame, columns: Sequence[Column]) -> Iterable[pa.Table]:
-    raw = frame.path.name in RAW_FILES
-    counters, gauges = list[Column](), list[Column]()
+    kinds: dict[str, list[Column]] = {"counter": [], "gauge": []}
     for column in columns:
-        (counters if raw and _is_counter(column[1], column[2]) else gauges).append(column)
-    if counters:
-        yield long_metrics(frame.times_ns, counters, kind="counter")
-    yield long_metrics(frame.times_ns, gauges)
+        is_counter = frame.path.name in RAW_FILES and _is_counter(column[1], column[2])
+        kinds["counter" if is_counter else "gauge"].append(column)
+    return [long_metrics(frame.times_ns, members, kind=kind) for kind, members in kinds.items() if members]
 
 
 def _is_counter(metric: str, samples: npt.NDArray[np.float64]) -> bool:
@@ -200,27 +152,17 @@ def _is_counter(metric: str, samples: npt.NDArray[np.float64]) -> bool:
     return len(steps) > 0 and float(np.mean(steps >= 0)) >= _MIN_RISING_SHARE
 
 
-def _read_optional(read: Any, path: Path | None, services: tuple[str, ...], start: int, end: int) -> Iterable[pa.Table]:
-    return [read(path, services, start, end)] if path is not None else []
-
-
-def record_file(folder: Path, name: str) -> Path | None:
-    """Return the non-empty file with the logs or the traces of a case, or None."""
+def record_file(folder: Path, name: str, *, with_empty: bool = False) -> Path | None:
+    """Return the file with the logs or the traces of a case, or None; an empty file only if `with_empty`."""
     paths = (folder / f"{name}{suffix}" for suffix in (".parquet", ".csv"))
-    return next((path for path in paths if path.is_file() and path.stat().st_size), None)
+    return next((path for path in paths if path.is_file() and (with_empty or path.stat().st_size)), None)
 
 
 def _build_root_cause(target: str, fault: str, services: Sequence[str], columns: Sequence[Column]) -> dict[str, Any]:
     metrics = {metric for service, metric, _ in columns if service == target}
-    store = f"{target}-db"
-    return {
-        "kind": "Service",
-        "name": target,
-        "service": target,
-        # RCAEval counts a service's store as the service.
-        "accepted": [target, store] if store in services else [target],
-        "metric": next((metric for metric in INDICATORS.get(fault, ()) if metric in metrics), None),
-    }
+    cause = build_cause(target, metric=next((name for name in INDICATORS.get(fault, ()) if name in metrics), None))
+    # RCAEval counts a service's store as the service.
+    return cause | {"accepted": [target, store] if (store := f"{target}-db") in services else [target]}
 
 
 _BOM = b"\xef\xbb\xbf"
@@ -270,7 +212,7 @@ def _find_header_issues(key: str, path: Path) -> Iterator[DataIssue]:
 
 def _find_record_issues(case: Case, kind: str, services: Sequence[str]) -> Iterator[DataIssue]:
     folder, key = case.paths[0], case.key
-    path = next((folder / name for name in (f"{kind}.parquet", f"{kind}.csv") if (folder / name).is_file()), None)
+    path = record_file(folder, kind, with_empty=True)
     if path is None:
         yield DataIssue("note", key, f"There are no {kind}.", "The table is empty.")
         return
@@ -281,15 +223,14 @@ def _find_record_issues(case: Case, kind: str, services: Sequence[str]) -> Itera
     clock, source = ("timestamp", "container_name") if kind == "logs" else ("startTime", "serviceName")
     if clock in table.column_names:
         times = numbers(table[clock], origin=f"column {clock} of {path}")
-        unit = epoch_unit(times[~np.isnan(times)])
+        _, unit = epoch_unit(times[~np.isnan(times)])
         if unit != ("ns" if kind == "logs" else "µs"):
             handling = "The unit is inferred from the magnitude, and times are converted to nanoseconds."
             yield DataIssue("warning", key, f"{clock} in {path.name} is in {unit}.", handling)
     elif kind == "logs" or "startTimeMillis" not in table.column_names:
         yield DataIssue("warning", key, f"{path.name} has no column {clock}.", "The table is empty.")
     if source in table.column_names:
-        words = [word for word in table[source].cast(pa.string()).unique().to_pylist() if word]
-        matches = match_services(words, services)
+        matches = match_services(filter(None, list_words(table[source])), services)
         renamed = sorted(word for word, name in matches.items() if name is not None and name != word)
         unknown = sorted(word for word, name in matches.items() if name is None)
         if renamed:
@@ -340,4 +281,45 @@ class RCAEvalImport:
 
     def load(self, case: Case) -> ForeignEpisode:
         """Read a case; the view is the whole recording."""
-        return _load(case)
+        folder = case.paths[0]
+        frame = read_frame(case)
+        onset, onset_file = find_onset(case)
+        logs, traces = record_file(folder, "logs"), record_file(folder, "traces")
+        start, end = int(frame.times_ns[0]), int(frame.times_ns[-1]) + frame.interval_ns
+        if not start < onset < end:
+            raise DataError(
+                f"{folder}: the injection at {onset // SECOND_NS} s must be within the recording from "
+                f"{start // SECOND_NS} to {end // SECOND_NS} s; leave the case out"
+            )
+        columns = [(*split_name(name), samples) for name, samples in zip(frame.names, frame.samples, strict=True)]
+        target = case.facts["service"]
+        services = tuple(dict.fromkeys([*(service for service, _, _ in columns if service is not None), target]))
+        report_issues(partial(find_issues, case, frame, services))
+        fault, suite = case.facts["fault"], case.facts["suite"]
+        app = APPS.get(suite[4:], suite.lower()) if suite.startswith("RE") else suite.lower()
+        level, kind = FAULT_TYPES.get(fault, (None, fault))
+        return ForeignEpisode(
+            app=app,
+            view_start_ns=start,
+            view_end_ns=end,
+            reference_end_ns=reference_end(start, end, onset, origin=str(folder)),
+            services=services,
+            tables={
+                "metrics": lambda: _metric_tables(frame, columns),
+                "spans": lambda: [span_rows(traces, services, start, end)] if traces else [],
+                "logs": lambda: [log_rows(logs, services, start, end)] if logs else [],
+            },
+            source_intervals_s={"metrics": frame.interval_ns / SECOND_NS},
+            workload_entry=next((name for name in _ENTRIES if name in services), ""),
+            metric_roles=METRIC_ROLES,
+            label={
+                "fault": fault,
+                "targets": [target],
+                "root_causes": [_build_root_cause(target, fault, services, columns)],
+                "system_level": level,
+                "fault_type": kind,
+                "parameters": canonical_json({"case": case.key}),
+                "inject_start": onset,
+            },
+            inputs=tuple(path for path in (frame.path, onset_file, logs, traces) if path is not None),
+        )

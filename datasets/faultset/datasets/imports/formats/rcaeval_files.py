@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,23 +17,24 @@ from faultset.core.errors import DataError
 from faultset.core.files import canonical_json
 from faultset.datasets.format.schemas import TIME
 from faultset.datasets.imports.columns import (
+    Ints,
     build_table,
-    constant,
     drop_repeats,
+    empty_to_null,
     encode_words,
     epoch_ns,
     filter_window,
-    nulls,
+    get_text,
+    infer_kinds_and_peers,
+    list_words,
     numbers,
     read_csv,
     read_parquet,
+    rename_levels,
     rename_words,
 )
 from faultset.datasets.imports.contract import Case, build_gauge_roles
-from faultset.datasets.imports.spans import infer_kinds_and_peers
 from faultset.datasets.status_codes import parse_status_code
-
-SOURCE = "rcaeval"
 
 _ROLES = (
     ("cpu", "cpu", "1", "sum", "CPU use"),
@@ -65,7 +67,7 @@ _ROLES = (
     ("istio-*", "network", "1", "sum", "other metrics of the proxy"),
 )
 
-METRIC_ROLES = build_gauge_roles(SOURCE, _ROLES)
+METRIC_ROLES = build_gauge_roles("rcaeval", _ROLES)
 
 INDICATORS: Mapping[str, tuple[str, ...]] = {
     "cpu": ("cpu",),
@@ -100,8 +102,6 @@ NO_SERVICES = ("main", "PassthroughCluster", "istio-proxy", "frontend-external",
 def split_name(column: str) -> tuple[str | None, str]:
     """Split a column name at its first `_` into service and metric.
 
-    Examples
-    --------
     >>> split_name("ts-order-service_latency-90"), split_name("frontend_istio-request_total"), split_name("main_mem")
     (('ts-order-service', 'latency-90'), ('frontend', 'istio-request_total'), (None, 'main_mem'))
     """
@@ -116,8 +116,6 @@ def match_services(names: Iterable[str], services: Sequence[str]) -> dict[str, s
 
     The same service is `frontend` in metrics and `frontendservice` in traces.
 
-    Examples
-    --------
     >>> match_services(["frontendservice", "cart", "jaeger"], ["frontend", "cartservice"])
     {'frontendservice': 'frontend', 'cart': 'cartservice', 'jaeger': None}
     """
@@ -172,13 +170,10 @@ def is_case_file(path: Path) -> bool:
 
 def find_cases(path: Path) -> Sequence[Case]:
     """Return all cases below a path, sorted by suite, service, fault and instance."""
-    indices: dict[Path, dict[str, dict[str, Any]]] = {}
+    read_index = functools.cache(_read_index)
     cases = []
     for folder, candidates, label in case_folders(path):
-        if folder.parent not in indices:
-            indices[folder.parent] = _read_index(folder.parent)
-        facts: dict[str, Any] = dict(label)
-        facts.update(indices[folder.parent].get(folder.name, {}))
+        facts: dict[str, Any] = label | read_index(folder.parent).get(folder.name, {})
         key = f"{facts['suite']}/{facts['service']}_{facts['fault']}/{facts['instance']}"
         cases.append(Case(key=key, paths=(folder,), facts=facts, candidates=candidates, has_fault=True))
     if not cases:
@@ -206,30 +201,17 @@ def find_onset(case: Case) -> tuple[int, Path]:
 
 
 def _parse_label(folder: Path) -> dict[str, str] | None:
-    flat = _FLAT.fullmatch(folder.name)
-    if flat:
-        series, app, service, fault, instance = flat.groups()
-        return {
-            "suite": f"{series.upper()}-{app.upper()}",
-            "service": service,
-            "fault": fault,
-            "instance": instance,
-        }
-    other = _OTHER_APP.fullmatch(folder.name)
-    if other:
-        app, service, fault, instance = other.groups()
-        return {"suite": app, "service": service, "fault": fault, "instance": instance}
-    pair = _PAIR.fullmatch(folder.parent.name)
-    if pair and folder.name.isdigit():
-        suite = folder.parent.parent.name
-        match = next((match for name in reversed(folder.parts) if (match := _SUITE.fullmatch(name))), None)
-        return {
-            "suite": match[0].upper() if match else suite,
-            "service": pair[1],
-            "fault": pair[2],
-            "instance": folder.name,
-        }
-    return None
+    if flat := _FLAT.fullmatch(folder.name):
+        series, app, *parts = flat.groups()
+        parts = [f"{series.upper()}-{app.upper()}", *parts]
+    elif other := _OTHER_APP.fullmatch(folder.name):
+        parts = list(other.groups())
+    elif (pair := _PAIR.fullmatch(folder.parent.name)) and folder.name.isdigit():
+        suite = next((match[0].upper() for name in reversed(folder.parts) if (match := _SUITE.fullmatch(name))), None)
+        parts = [folder.parent.parent.name if suite is None else suite, *pair.groups(), folder.name]
+    else:
+        return None
+    return dict(zip(("suite", "service", "fault", "instance"), parts, strict=True))
 
 
 def _read_index(folder: Path) -> dict[str, dict[str, Any]]:
@@ -259,34 +241,21 @@ _SPAN_COLUMNS = (
     "duration", "statusCode", "parentSpanID",
 )  # fmt: skip
 _SPAN_TEXT = ("traceID", "spanID", "serviceName", "methodName", "operationName", "statusCode", "parentSpanID", "time")
-_LEVELS = {
-    "warn": "warning",
-    "err": "error",
-    "critical": "fatal",
-    "crit": "fatal",
-    "panic": "fatal",
-    "severe": "error",
-    "information": "info",
-    "notice": "info",
-}
-_KNOWN_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
 
 
 def log_rows(path: Path, services: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:
     """Return the log lines of a case inside the view; the magnitude of `timestamp` determines its unit."""
-    table = _read_table(path, _LOG_COLUMNS, _LOG_TEXT, newlines=True)
-    table = _add_time(table, "timestamp", path)
-    rows = len(table)
-    containers = encode_words(_get_text(table, "container_name", rows, ""))
+    table = _read_timed(path, "timestamp", _LOG_COLUMNS, _LOG_TEXT, newlines=True)
+    containers = encode_words(get_text(table, "container_name", ""))
     logs = build_table(
         "logs",
         {
             "time": table["at"],
-            "service": rename_words(containers, match_services(_list_distinct(containers), services)),
+            "service": rename_words(containers, match_services(list_words(containers), services)),
             "pod": containers,
             "container": containers,
-            "level": rename_words(_get_text(table, "level", rows, None), _level_names(table)),
-            "message": _get_text(table, "message", rows, ""),
+            "level": rename_levels(get_text(table, "level")),
+            "message": get_text(table, "message", ""),
         },
     )
     return filter_window(logs, "time", start_ns, end_ns)
@@ -294,22 +263,18 @@ def log_rows(path: Path, services: Sequence[str], start_ns: int, end_ns: int) ->
 
 def span_rows(path: Path, services: Sequence[str], start_ns: int, end_ns: int) -> pa.Table:
     """Return the distinct spans of a case that began inside the view; durations are in microseconds."""
-    table = _read_table(path, _SPAN_COLUMNS, _SPAN_TEXT)
-    clock = "startTime" if "startTime" in table.column_names else "startTimeMillis"
-    table = _add_time(table, clock, path)
+    table = _read_timed(path, "startTime", _SPAN_COLUMNS, _SPAN_TEXT)
     for name in ("traceID", "spanID"):
         if name in table.column_names:
             table = table.filter(pc.is_valid(table[name]))
     table = drop_repeats(table, ("traceID", "spanID"))
-    rows = len(table)
-    reported = encode_words(_get_text(table, "serviceName", rows, ""))
-    service = rename_words(reported, match_services(_list_distinct(reported), services))
-    parents = _get_text(table, "parentSpanID", rows, None).cast(pa.string())
-    parents = pc.if_else(pc.equal(parents, ""), pa.scalar(None, pa.string()), parents)
+    reported = encode_words(get_text(table, "serviceName", ""))
+    service = rename_words(reported, match_services(list_words(reported), services))
+    parents = empty_to_null(get_text(table, "parentSpanID"))
     kind, peer = infer_kinds_and_peers(table["spanID"], parents, service)
-    method = _get_text(table, "methodName", rows, None)
-    operation = pc.coalesce(_get_text(table, "operationName", rows, None).cast(pa.string()), method.cast(pa.string()))
-    status, code = _read_status(_get_text(table, "statusCode", rows, None))
+    method = get_text(table, "methodName")
+    status, code = _read_status(get_text(table, "statusCode"))
+    attributes = rename_words(method, lambda name: canonical_json({"method": name}))
     spans = build_table(
         "spans",
         {
@@ -320,86 +285,53 @@ def span_rows(path: Path, services: Sequence[str], start_ns: int, end_ns: int) -
             "service": service,
             "reported_service": reported,
             "peer_service": peer,
-            "operation": pc.fill_null(operation, ""),
+            "operation": pc.coalesce(get_text(table, "operationName"), method, ""),
             "kind": kind,
-            "duration_ns": _convert_durations(table, rows, path),
+            "duration_ns": pa.array(_convert_durations(table, path)),
             "status": status,
             "status_code": code,
-            "attributes": _build_attributes(method),
+            "attributes": pc.fill_null(attributes.cast(pa.string()), "{}"),
         },
     )
     return filter_window(spans, "time", start_ns, end_ns)
 
 
-def _read_table(path: Path, columns: Sequence[str], text: Sequence[str], *, newlines: bool = False) -> pa.Table:
-    if path.suffix == ".parquet":
-        return read_parquet(path, columns)
-    return read_csv(path, columns=columns, text=text, newlines=newlines)
-
-
-def _add_time(table: pa.Table, clock: str, path: Path) -> pa.Table:
-    """Return the rows that have a time, with the column `at`."""
-    if clock not in table.column_names or not len(table):
+def _read_timed(
+    path: Path, clock: str, columns: Sequence[str], text: Sequence[str], *, newlines: bool = False
+) -> pa.Table:
+    """Return the rows that have a time, in the column `clock` or in milliseconds; add the column `at`."""
+    is_parquet = path.suffix == ".parquet"
+    table = read_parquet(path, columns) if is_parquet else read_csv(path, columns=columns, text=text, newlines=newlines)
+    clock = next((name for name in (clock, f"{clock}Millis") if name in table.column_names), "")
+    if not clock or not len(table):
         return table.slice(0, 0).append_column("at", pa.array([], TIME))
     table = table.filter(pc.is_valid(table[clock]))
     column = table[clock]
     if pa.types.is_timestamp(column.type):
         return table.append_column("at", column.cast(pa.timestamp("ns", column.type.tz or "UTC")).cast(TIME))
-    if pa.types.is_integer(column.type):
-        stamps = epoch_ns(column.to_numpy())
-    else:
-        stamps = epoch_ns(numbers(column, origin=f"column {clock} of {path}"))
+    is_whole = pa.types.is_integer(column.type)
+    stamps = epoch_ns(column.to_numpy() if is_whole else numbers(column, origin=f"column {clock} of {path}"))
     return table.append_column("at", pa.array(stamps, pa.int64()).cast(TIME))
 
 
-def _get_text(table: pa.Table, name: str, rows: int, missing: str | None) -> pa.ChunkedArray:
-    """Return a text column, or a constant one if the file lacks it."""
-    if name in table.column_names:
-        column = table[name]
-        if not pa.types.is_dictionary(column.type):
-            column = column.cast(pa.string())
-        return column if missing is None else pc.fill_null(column, missing)
-    return pa.chunked_array([nulls(rows) if missing is None else constant(missing, rows)])
-
-
-def _list_distinct(column: pa.ChunkedArray) -> list[str]:
-    return [word for word in pc.unique(column.cast(pa.string())).to_pylist() if word is not None]
-
-
-def _level_names(table: pa.Table) -> dict[str, str | None]:
-    if "level" not in table.column_names:
-        return {}
-    names: dict[str, str | None] = {}
-    for word in _list_distinct(table["level"]):
-        plain = word.strip().lower()
-        plain = _LEVELS.get(plain, plain)
-        names[word] = plain if plain in _KNOWN_LEVELS else None
-    return names
-
-
-def _convert_durations(table: pa.Table, rows: int, path: Path) -> pa.Array:
+def _convert_durations(table: pa.Table, path: Path) -> Ints:
     if "duration" not in table.column_names:
-        return pa.array(np.zeros(rows, dtype=np.int64))
+        return np.zeros(len(table), dtype=np.int64)
     micros = numbers(table["duration"], origin=f"column duration of {path}")
-    return pa.array(np.round(np.nan_to_num(micros) * 1_000).astype(np.int64))
+    return np.round(np.nan_to_num(micros) * 1_000).astype(np.int64)
 
 
-def _read_status(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+def _read_status(column: pa.ChunkedArray) -> tuple[Any, pa.Array]:
     """Return the status and the code from HTTP codes, or from gRPC codes as numbers or names."""
     status: dict[str, str | None] = {}
     codes: dict[str, str | None] = {}
-    for word in _list_distinct(column):
+    for word in list_words(column):
         plain = word.strip().lower()
         number = None if plain == "ok" else parse_status_code(plain)
-        codes[word] = str(number) if number is not None else None
-        if number is not None:
-            status[word] = "ok" if number == 0 or 100 <= number < 400 else "error"
-        else:
+        codes[word] = None if number is None else str(number)
+        if number is None:
             status[word] = plain if plain in ("ok", "error") else "unset"
+        else:
+            status[word] = "ok" if number == 0 or 100 <= number < 400 else "error"
     words = pc.fill_null(rename_words(column, status).cast(pa.string()), "unset")
     return words, rename_words(column, codes).cast(pa.string()).cast(pa.int32())
-
-
-def _build_attributes(method: pa.ChunkedArray) -> pa.ChunkedArray:
-    texts: dict[str, str | None] = {word: canonical_json({"method": word}) for word in _list_distinct(method)}
-    return pc.fill_null(rename_words(method, texts).cast(pa.string()), "{}")

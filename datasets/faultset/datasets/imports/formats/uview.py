@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv as pacsv
@@ -33,8 +34,8 @@ from faultset.datasets.imports.contract import (
     build_cause,
     build_gauge_roles,
     report_issues,
+    split_window,
 )
-from faultset.datasets.imports.recordings import split_window
 from faultset.datasets.imports.telemetry.times import parse_time
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
@@ -202,14 +203,10 @@ def _chunks(rows: pa.Table, entry: str, start_ns: int, end_ns: int) -> Iterator[
     metrics = _summarize_traces(rows)
     for first_ns, last_ns in split_window(start_ns, end_ns, CHUNK_NS):
         first, last = np.searchsorted(starts_ns, [first_ns, last_ns])
-        spans = _spans(rows.slice(first, last - first), entry, starts_ns[first:last])
-        chunk_metrics = filter_window(metrics, "time", first_ns, last_ns)
-        tables = {"metrics": partial(_wrap_in_list, chunk_metrics), "spans": partial(_wrap_in_list, spans)}
+        spans = [_spans(rows.slice(first, last - first), entry, starts_ns[first:last])]
+        chunk_metrics = [filter_window(metrics, "time", first_ns, last_ns)]
+        tables = {"metrics": partial(list, chunk_metrics), "spans": partial(list, spans)}
         yield ForeignChunk(start_ns=first_ns, end_ns=last_ns, tables=tables)
-
-
-def _wrap_in_list(table: pa.Table) -> list[pa.Table]:
-    return [table]
 
 
 def _summarize_traces(rows: pa.Table) -> pa.Table:
@@ -217,8 +214,6 @@ def _summarize_traces(rows: pa.Table) -> pa.Table:
 
     The time of a sample is the end of its second.
     """
-    import pandas as pd
-
     names = [_split_names(services) for services in rows["services"].to_pylist()]
     ends = rows["end_us"].to_numpy() * 1000
     seconds = (ends - rows["start_us"].to_numpy() * 1000) / SECOND_NS

@@ -18,7 +18,7 @@ import pyarrow.dataset as pads
 from faultset.core.errors import DataError
 from faultset.core.files import replace_text
 from faultset.datasets.format.schemas import NAME, TABLES, TIME, time_column, without_episode
-from faultset.datasets.imports.columns import encode_words
+from faultset.datasets.imports.columns import encode_words, list_words
 from faultset.datasets.imports.contract import (
     Case,
     DataIssue,
@@ -26,6 +26,7 @@ from faultset.datasets.imports.contract import (
     ForeignEpisode,
     ForeignRecording,
     build_cause,
+    reference_end,
     report_issues,
 )
 from faultset.datasets.imports.telemetry.completion import (
@@ -36,11 +37,9 @@ from faultset.datasets.imports.telemetry.completion import (
     find_calls,
     interval_s,
 )
-from faultset.datasets.imports.telemetry.incidents import EpisodeWindow
-from faultset.datasets.imports.telemetry.recording_plan import TelemetryRecordingPlan
-from faultset.datasets.imports.telemetry.rows import STAGED, Origin
-from faultset.datasets.imports.telemetry.staging import FileFacts
-from faultset.datasets.imports.windows import reference_end
+from faultset.datasets.imports.telemetry.identity import Origin
+from faultset.datasets.imports.telemetry.incidents import EpisodeWindow, TelemetryRecordingPlan
+from faultset.datasets.imports.telemetry.rows import STAGED
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
 
@@ -51,38 +50,23 @@ RECORDING = "recording"
 
 @dataclass(frozen=True, kw_only=True)
 class AssemblyPlan:
-    """How to turn the staged rows of a folder into episodes or into a recording.
-
-    Attributes
-    ----------
-    app
-        Name of the application.
-    windows
-        Time windows of the episodes; empty for a recording.
-    recording
-        The recording; None for episodes.
-    folders
-        Table -> folders of the staged files that have rows of the table, with their first and last times.
-    services
-        `Origin` as text -> its service.
-    names
-        Name of a called service in the data -> its service.
-    kinds
-        Metric -> its kind, if no file declares it.
-    calls
-        Declared calls, as caller and callee.
-    roles
-        Catalogue rows for metrics that the built-in catalogue lacks.
-    """
+    """How to turn the staged rows of a folder into episodes or into a recording."""
 
     app: str
     windows: tuple[EpisodeWindow, ...]
+    """Time windows of the episodes; empty for a recording."""
     folders: Mapping[str, Sequence[tuple[str, int, int]]]
+    """Table -> folders of the staged files that have rows of it, with their first and last times."""
     services: Mapping[str, str | None]
+    """`Origin` as text -> its service."""
     names: Mapping[str, str | None]
+    """Name of a called service in the data -> its service."""
     kinds: Mapping[str, str]
+    """Metric -> its kind, if no file declares it."""
     calls: Sequence[Sequence[str]]
+    """Declared calls, as caller and callee."""
     roles: Sequence[Mapping[str, str]]
+    """Catalogue rows for metrics that the built-in catalogue lacks."""
     recording: TelemetryRecordingPlan | None = None
 
     def write(self, stage: Path) -> None:
@@ -93,19 +77,9 @@ class AssemblyPlan:
 def read_plan(stage: Path) -> AssemblyPlan:
     """Return the plan of a staging folder."""
     content = json.loads((stage / PLAN).read_text(encoding="utf-8"))
-    windows = tuple(EpisodeWindow(**{**window, "causes": tuple(window["causes"])}) for window in content.pop("windows"))
-    recording = content.pop("recording")
-    return AssemblyPlan(
-        windows=windows, recording=None if recording is None else TelemetryRecordingPlan(**recording), **content
-    )
-
-
-def list_folders(facts: Sequence[FileFacts]) -> dict[str, list[tuple[str, int, int]]]:
-    """Return the staged files of each table with their first and last times."""
-    return {
-        table: [(file.folder, file.first_ns[table], file.last_ns[table]) for file in facts if file.rows.get(table)]
-        for table in STAGED
-    }
+    windows = tuple(EpisodeWindow(**{**window, "causes": tuple(window["causes"])}) for window in content["windows"])
+    recording = content["recording"] and TelemetryRecordingPlan(**content["recording"])
+    return AssemblyPlan(**{**content, "windows": windows, "recording": recording})
 
 
 class TelemetryImport:
@@ -161,7 +135,7 @@ class TelemetryImport:
             reference_end_ns=window.reference_end_ns
             or reference_end(window.start_ns, window.end_ns, window.onset_ns, origin=window.key),
             services=services,
-            tables={table: _wrap_in_reader(rows) for table, rows in finished.items()},
+            tables={table: partial(list, [rows]) for table, rows in finished.items()},
             label=_build_label(window),
             source_intervals_s={"metrics": None if metrics is None else interval_s(metrics)},
             calls=_merge_calls(plan, calls, services),
@@ -226,10 +200,6 @@ def _find_entry(roots: Counter[str]) -> str:
     return roots.most_common(1)[0][0] if roots else ""
 
 
-def _wrap_in_reader(rows: pa.Table) -> Any:
-    return lambda: [rows]
-
-
 def _build_label(window: EpisodeWindow) -> dict[str, Any]:
     fields = dict(window.label)
     if not window.causes:
@@ -241,7 +211,7 @@ def _build_label(window: EpisodeWindow) -> dict[str, Any]:
 
 
 def _list_services(tables: Mapping[str, pa.Table], window: EpisodeWindow) -> tuple[str, ...]:
-    names = {name for rows in tables.values() for name in pc.unique(rows["service"]).to_pylist()} - {None}
+    names = {name for rows in tables.values() for name in list_words(rows["service"])}
     return tuple(sorted({*names, *window.causes}))
 
 
@@ -277,8 +247,7 @@ def _read_window_rows(
 
 def _resolve_origins(rows: pa.Table, plan: AssemblyPlan, table: str) -> pa.Table:
     """Replace the column `origin` with the service, pod, container and reported name."""
-    column = encode_words(rows["origin"]).combine_chunks()
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    column = encode_words(rows["origin"])
     texts = column.dictionary.to_pylist()
     origins = [Origin.parse(text) for text in texts]
     words = {
@@ -323,7 +292,7 @@ def _select_roles(roles: Sequence[Mapping[str, str]], metrics: pa.Table | None) 
     """Yield the catalogue rows for the metrics of an episode."""
     if metrics is None:
         return
-    present = set(pc.unique(metrics["metric"].cast(pa.string())).to_pylist())
+    present = set(list_words(metrics["metric"]))
     families = present | {re.sub(r"_(bucket|sum|count)$", "", name) for name in present}
     for row in roles:
         if row["metric"] in families or "*" in row["metric"]:

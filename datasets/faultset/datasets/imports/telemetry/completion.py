@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from faultset.datasets.format.storage import SERIES_COLUMNS, as_array, in_one_chunk, order_of
-from faultset.datasets.imports.columns import drop_repeats, encode_words
-from faultset.datasets.imports.spans import infer_kinds_and_peers
+from faultset.datasets.imports.columns import drop_repeats, encode_words, infer_kinds_and_peers
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
 
@@ -33,19 +32,13 @@ Totals = dict[tuple[Any, ...], float]
 def complete_metrics(rows: pa.Table, kinds_of: Mapping[str, str], totals: Totals | None = None) -> pa.Table:
     """Return samples with kinds, without duplicates, and with running counts instead of increases.
 
-    Parameters
-    ----------
-    kinds_of
-        Metric -> its kind, if a file does not declare it.
-    totals
-        Sums of earlier windows, updated in place; by default, counts start at zero.
+    `kinds_of` has the kinds that no file declares. `totals` has the sums of earlier windows and is updated in place.
     """
-    metric = encode_words(rows["metric"]).combine_chunks()
-    metric = metric.chunk(0) if isinstance(metric, pa.ChunkedArray) else metric
+    metric = encode_words(rows["metric"])
     kinds = rows["kind"].cast(pa.string())
     declared = pa.array([kinds_of.get(name, "gauge") for name in metric.dictionary.to_pylist()], pa.string())
     kinds = pc.if_else(pc.equal(kinds, "unknown"), declared.take(metric.indices), kinds)
-    rows = rows.set_column(rows.schema.get_field_index("kind"), "kind", kinds)
+    rows = _replace(rows, "kind", kinds)
     rows = _drop_pod_totals(rows)
     rows = drop_repeats(rows, [*SERIES_COLUMNS, "time"])
     if pc.any(pc.starts_with(rows["kind"], _DELTA)).as_py():
@@ -53,25 +46,25 @@ def complete_metrics(rows: pa.Table, kinds_of: Mapping[str, str], totals: Totals
     return rows
 
 
+def _replace(rows: pa.Table, name: str, column: Any) -> pa.Table:
+    return rows.set_column(rows.schema.get_field_index(name), name, column)
+
+
 def _drop_pod_totals(rows: pa.Table) -> pa.Table:
     """Remove cAdvisor's samples of whole pods and pause containers if the pod's other containers are recorded.
 
     They would be counted twice.
     """
-    is_total = pc.and_(
-        pc.and_(pc.starts_with(rows["metric"].cast(pa.string()), "container_"), pc.is_valid(rows["pod"])),
-        pc.invert(pc.starts_with(rows["metric"].cast(pa.string()), "container_network_")),
-    )
-    container = pc.fill_null(rows["container"].cast(pa.string()), "")
-    is_named = pc.and_(is_total, pc.invert(pc.is_in(container, pa.array(["", "POD"]))))
+    metric, pod = rows["metric"].cast(pa.string()), rows["pod"].cast(pa.string())
+    is_of_cadvisor = pc.and_(pc.starts_with(metric, "container_"), pc.is_valid(pod))
+    is_of_container = pc.and_(is_of_cadvisor, pc.invert(pc.starts_with(metric, "container_network_")))
+    is_total = pc.is_in(pc.fill_null(rows["container"].cast(pa.string()), ""), pa.array(["", "POD"]))
+    is_named = pc.and_(is_of_container, pc.invert(is_total))
     if not pc.any(is_named).as_py():
         return rows
-    detailed_pods = pc.unique(rows.filter(is_named)["pod"].cast(pa.string()))
-    total = pc.and_(
-        pc.and_(is_total, pc.is_in(container, pa.array(["", "POD"]))),
-        pc.is_in(rows["pod"].cast(pa.string()), detailed_pods),
-    )
-    return rows.filter(pc.invert(pc.fill_null(total, False)))
+    is_detailed = pc.is_in(pod, pc.unique(rows.filter(is_named)["pod"].cast(pa.string())))
+    is_repeated = pc.and_(pc.and_(is_of_container, is_total), is_detailed)
+    return rows.filter(pc.invert(pc.fill_null(is_repeated, False)))
 
 
 def _accumulate(rows: pa.Table, totals: Totals) -> pa.Table:
@@ -86,9 +79,9 @@ def _accumulate(rows: pa.Table, totals: Totals) -> pa.Table:
     before = np.concatenate([[0.0], running])[starts] - earlier
     counts = running - np.repeat(before, ends - starts)
     totals.update({key: float(counts[end - 1]) for key, end in zip(series, ends, strict=True) if is_delta[end - 1]})
-    rows = rows.set_column(rows.schema.get_field_index("value"), "value", pa.array(np.where(is_delta, counts, values)))
+    rows = _replace(rows, "value", pa.array(np.where(is_delta, counts, values)))
     kinds = pc.replace_substring_regex(rows["kind"], f"^{_DELTA}", "")
-    return rows.set_column(rows.schema.get_field_index("kind"), "kind", kinds)
+    return _replace(rows, "kind", kinds)
 
 
 def _sort_by_series(rows: pa.Table) -> tuple[pa.Table, np.ndarray]:
@@ -114,16 +107,14 @@ def complete_spans(rows: pa.Table, names: Mapping[str, str | None]) -> pa.Table:
     inferred_kinds, inferred_peers = infer_kinds_and_peers(rows["span_id"], rows["parent_span_id"], service)
     if not pc.any(pc.is_in(kinds, pa.array(["client", "server"]))).as_py():
         kinds = inferred_kinds.cast(pa.string())
-    rows = rows.set_column(
-        rows.schema.get_field_index("kind"), "kind", pa.chunked_array([kinds]) if isinstance(kinds, pa.Array) else kinds
-    )
+    rows = _replace(rows, "kind", pa.chunked_array([kinds]) if isinstance(kinds, pa.Array) else kinds)
     peers = rows["peer_service"].cast(pa.string())
     named = {name: names[name] for name in pc.unique(peers).to_pylist() if name is not None and name in names}
     words = [named.get(peer, peer) if peer is not None else None for peer in peers.to_pylist()] if named else peers
     peers = pa.chunked_array([pa.array(words, pa.string())]) if named else peers
     callers = pc.is_in(kinds, pa.array(["client", "producer"]))
     peers = pc.if_else(pc.and_(pc.is_null(peers), callers), inferred_peers.cast(pa.string()), peers)
-    return rows.set_column(rows.schema.get_field_index("peer_service"), "peer_service", peers)
+    return _replace(rows, "peer_service", peers)
 
 
 def _separate_shared(rows: pa.Table) -> pa.Table:
@@ -153,7 +144,7 @@ def _separate_shared(rows: pa.Table) -> pa.Table:
             parents[number] = f"{parent}{_SHARED_SUFFIX}"
     for name, values in (("span_id", span_ids), ("parent_span_id", parents)):
         texts = [value if isinstance(value, str) else None for value in values]
-        rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array(texts, pa.string()))
+        rows = _replace(rows, name, pa.array(texts, pa.string()))
     return rows
 
 

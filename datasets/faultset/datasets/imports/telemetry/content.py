@@ -1,4 +1,4 @@
-"""Open foreign files: decompress them, decode their text, and limit the memory and disk that a hostile file can use."""
+"""Open foreign files: decompress and decode them, limit what a hostile file can use, and split JSON into records."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import bz2
 import codecs
 import gzip
 import io
+import json
 import lzma
 import os
+import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
 
 from faultset.core.errors import DataError
@@ -49,33 +53,21 @@ _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, Val
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """A foreign file and its first bytes.
-
-    Attributes
-    ----------
-    path
-        The file.
-    name
-        Its name in messages.
-    size
-        Its size on disk in bytes.
-    compression
-        gzip, zstd, bz2, xz, or empty.
-    head
-        The first bytes after decompression, without a byte-order mark, as UTF-8.
-    encoding
-        utf-8, utf-16, utf-32, or empty for binary data.
-    is_whole
-        Whether `head` is the whole content.
-    """
+    """A foreign file and its first bytes."""
 
     path: Path
     name: str
+    """Its name in messages."""
     size: int
+    """Its size on disk in bytes."""
     compression: str
+    """gzip, zstd, bz2, xz, or empty."""
     head: bytes
+    """The first bytes after decompression, without a byte-order mark, as UTF-8."""
     encoding: str
+    """utf-8, utf-16, utf-32, or empty for binary data."""
     is_whole: bool
+    """Whether `head` is the whole content."""
 
     @contextmanager
     def open(self, advance: Callable[[int], None] | None = None) -> Iterator[IO[bytes]]:
@@ -185,13 +177,7 @@ class _TranscodingReader(io.RawIOBase):
 
 
 def open_content(path: Path, name: str) -> Content:
-    """Return a file with its first bytes.
-
-    Raises
-    ------
-    DataError
-        The file is not regular, unreadable, empty, damaged, or of a kind without telemetry.
-    """
+    """Return a file with its first bytes; raise DataError if it cannot hold telemetry."""
     size = stat_regular_file(path).st_size
     try:
         with path.open("rb") as file:
@@ -241,3 +227,148 @@ def walk_files(paths: list[Path]) -> Iterator[Path]:
             names.sort()
             names[:] = [name for name in names if not name.startswith(".")]
             yield from (Path(folder, name) for name in sorted(files) if not name.startswith("."))
+
+
+CONTAINERS = frozenset({
+    "data", "result", "results", "resourceSpans", "resource_spans", "resourceMetrics", "resource_metrics",
+    "resourceLogs", "resource_logs", "batches", "traces", "trace", "hits", "items", "streams", "response", "responses",
+    "object",
+})  # fmt: skip
+"""Keys under which documents hold their records."""
+_WHOLE_BYTES = 48 << 20
+_MAX_DEPTH = 1_000
+_OPENING, _CLOSING = np.frombuffer(b"[{", np.uint8), np.frombuffer(b"]}", np.uint8)
+_START = re.compile(r"[\[{]")
+NOT_JSON = "is not complete JSON"
+TOO_LONG = "is a line of more than 64 MB"
+
+
+def json_units(content: Content, stream: IO[bytes], broken: Counter[str]) -> Iterator[Any]:
+    """Yield the units of a JSON file; count lines and documents that are not JSON in `broken`, by reason."""
+    if is_json_lines(content):
+        yield from _lines(content, stream, broken)
+        return
+    text = b""
+    try:
+        text = stream.read(_WHOLE_BYTES)
+    except DamagedError as error:
+        broken[str(error)] = 1
+    if len(text) < _WHOLE_BYTES:
+        yield from _documents(text.decode("utf-8", "replace"), content, broken)
+    else:
+        yield from _items(content, _JoinedStream(text, stream), broken)
+
+
+def is_json_lines(content: Content) -> bool:
+    """Return whether the first line is a complete JSON object or array, followed by another or by nothing."""
+    line, newline, rest = content.head.lstrip().partition(b"\n")
+    if not newline and not content.is_whole:
+        return False
+    try:
+        first = json.loads(line)
+    except (ValueError, RecursionError):
+        # The first line may be truncated; the lines after it are still valid.
+        second = rest.lstrip().partition(b"\n")[0]
+        return line.startswith(b"{") and second.startswith(b"{") and _parse_or_none(second) is not None
+    return isinstance(first, dict | list) and (not rest.strip() or rest.lstrip()[:1] in (b"{", b"["))
+
+
+def _parse_or_none(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _lines(content: Content, stream: IO[bytes], broken: Counter[str]) -> Iterator[Any]:
+    try:
+        for line in content.lines(stream):
+            if line is None:
+                broken[TOO_LONG] += 1
+            elif line.strip():
+                try:
+                    unit = json.loads(line.decode("utf-8", "replace"))
+                except (ValueError, RecursionError):
+                    broken[NOT_JSON] += 1
+                    continue
+                yield unit
+    except DamagedError as error:
+        broken[str(error)] = 1
+
+
+def _documents(text: str, content: Content, broken: Counter[str]) -> Iterator[Any]:
+    """Yield whole documents; from a truncated document, yield its complete records."""
+    decoder = json.JSONDecoder()
+    position = 0
+    while match := _START.search(text, position):
+        position = match.start()
+        try:
+            value, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            broken[NOT_JSON] += 1
+            yield from _items(content, _JoinedStream(text[position:].encode("utf-8", "replace"), None), Counter())
+            return
+        yield value
+
+
+def _items(content: Content, stream: Any, broken: Counter[str]) -> Iterator[Any]:
+    """Yield the items of the first array of records, one at a time."""
+    import ijson
+
+    prefix = find_prefix(content.head)
+    if prefix is None:
+        if content.size > _WHOLE_BYTES:
+            broken["is a document of more than 48 MB without a known array of records"] = 1
+        return
+    try:
+        yield from ijson.items(stream, prefix, use_float=True)
+    except (ijson.JSONError, UnicodeDecodeError, RecursionError, OverflowError):
+        broken[NOT_JSON] += 1
+    except DamagedError as error:
+        broken[str(error)] = 1
+
+
+def find_prefix(head: bytes) -> str | None:
+    """Return ijson's prefix of the first array of records in a document; None if there is none.
+
+    >>> find_prefix(b'{"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {')
+    'data.result.item'
+    >>> find_prefix(b'[{"traceId": "1", "id"'), find_prefix(b'{"spans": [')
+    ('item', None)
+    """
+    import ijson
+
+    try:
+        for prefix, event, _ in ijson.parse(_JoinedStream(head, None), buf_size=4096):
+            keys = prefix.split(".") if prefix else []
+            if event == "start_array" and all(key in CONTAINERS for key in keys):
+                return ".".join([*keys, "item"])
+    except (ijson.JSONError, UnicodeDecodeError, DamagedError):
+        return None
+    return None
+
+
+class _JoinedStream:
+    """A file object that joins bytes already read and the rest of their stream."""
+
+    def __init__(self, first: bytes, rest: IO[bytes] | None) -> None:
+        self._first, self._rest, self._depth = memoryview(first), rest, 0
+
+    def read(self, size: int = -1) -> bytes:
+        if self._first:
+            count = len(self._first) if size < 0 else size
+            piece, self._first = bytes(self._first[:count]), self._first[count:]
+        else:
+            piece = b"" if self._rest is None else self._rest.read(size)
+        self._check_depth(piece)
+        return piece
+
+    def _check_depth(self, piece: bytes) -> None:
+        """Refuse deep nesting: the parser's time grows with the square of the depth. Brackets in strings count too."""
+        letters = np.frombuffer(piece, np.uint8)
+        steps = np.isin(letters, _OPENING).astype(np.int32) - np.isin(letters, _CLOSING)
+        depths = np.cumsum(steps)
+        if len(depths):
+            if self._depth + int(depths.max()) > _MAX_DEPTH:
+                raise DamagedError(f"is nested deeper than {_MAX_DEPTH:,} levels")
+            self._depth += int(depths[-1])

@@ -6,13 +6,57 @@ Fluent Bit.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, short_name
+from faultset.core.files import canonical_json, replace_surrogates
 from faultset.datasets.telemetry_formats.otlp_json import OUR_SERVICE
+
+_MAX_NAME_LENGTH = 300
+
+
+NO_SERVICE = "-"
+"""Service in the origin of a record that belongs to no service."""
+
+
+class Origin(NamedTuple):
+    """Names in a record that show where it comes from; unknown fields are empty."""
+
+    service: str = ""
+    """Service name from an attribute, a label or a column."""
+    workload: str = ""
+    """Deployment, StatefulSet or another owner of the pod."""
+    pod: str = ""
+    container: str = ""
+    namespace: str = ""
+    host: str = ""
+    reported: str = ""
+    """Name that the process reported, if it differs from `service`."""
+
+    def text(self) -> str:
+        """Return the origin as canonical JSON, without unknown fields."""
+        return canonical_json({name: value for name, value in zip(self._fields, self, strict=True) if value})
+
+    @classmethod
+    def parse(cls, text: str) -> Origin:
+        """Return the origin from the result of `text`."""
+        return cls(**json.loads(text))
+
+
+def short_name(value: Any) -> str:
+    """Return a foreign name as printable text of limited length.
+
+    >>> short_name("cart"), short_name(None), short_name("a\\nb")
+    ('cart', '', 'a b')
+    """
+    text = "" if value is None else str(value)
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else " " for char in replace_surrogates(text))
+    return text[:_MAX_NAME_LENGTH].strip()
+
 
 IDENTITY: dict[str, tuple[str, ...]] = {
     "service": (

@@ -1,9 +1,9 @@
-"""The incident file: when something was wrong, and where the cause was, if that is known."""
+"""The incident file, and the episodes or the recording that an import builds from it."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,9 @@ from faultset.core.documents import STRICT, check_type, parse_yaml, read_yaml_te
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import quoted
 from faultset.core.times import SECOND_NS, duration_text, parse_duration, rfc3339
+from faultset.datasets.format.recordings import Stretch, remove_intervals
 from faultset.datasets.format.schemas import LONGEST_VIEW_NS, Name
+from faultset.datasets.imports.contract import build_cause, split_window
 from faultset.datasets.imports.telemetry.times import parse_time
 
 _AROUND_NS = 30 * 60 * SECOND_NS
@@ -88,44 +90,26 @@ class IncidentFile:
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeWindow:
-    """Time and label of an episode.
-
-    Attributes
-    ----------
-    key
-        Name of the case.
-    start_ns, end_ns
-        The view; for a recording, the incident.
-    onset_ns
-        Start of the incident; None in healthy time.
-    reference_end_ns
-        End of the time that is known to be healthy; by default a share of the view.
-    causes
-        Services at fault; empty if they are unknown or there is none.
-    kind
-        incident, unlabelled or plain.
-    label
-        Other fields of the label.
-    """
+    """Time and label of an episode."""
 
     key: str
     start_ns: int
     end_ns: int
+    """End of the view; for a recording, of the incident."""
     onset_ns: int | None = None
+    """Start of the incident; None in healthy time."""
     reference_end_ns: int | None = None
+    """End of the time that is known to be healthy; by default a share of the view."""
     causes: tuple[str, ...] = ()
+    """Services at fault; empty if they are unknown or there is none."""
     kind: str = "plain"
+    """incident, unlabelled or plain."""
     label: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Other fields of the label."""
 
 
 def read_incidents(path: Path) -> IncidentFile:
-    """Read an incident file.
-
-    Raises
-    ------
-    UsageError
-        The file is missing, is not YAML, has no entry, or has an unknown field.
-    """
+    """Read an incident file; raise UsageError if it is missing, invalid or empty."""
     content = parse_yaml(read_yaml_text(path, "incident file"), str(path))
     if isinstance(content, list):
         content = {"incidents": content}
@@ -138,32 +122,21 @@ def read_incidents(path: Path) -> IncidentFile:
 
 
 def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[EpisodeWindow]:
-    """Return the window of each entry.
+    """Return the window of each entry; `data` is the first time of the telemetry, and the time just after its last.
 
-    Parameters
-    ----------
-    data
-        First time of the telemetry, and the time just after its last.
-
-    Raises
-    ------
-    UsageError
-        An entry has no valid time or duration, or two have the same name.
-    DataError
-        No telemetry covers an entry.
+    Raise UsageError for an invalid time, duration or name, and DataError if no telemetry covers an entry.
     """
     windows: list[EpisodeWindow] = []
     ended_ns = data[0]
-    for incident in sorted(file.incidents, key=lambda incident: _read_moment(incident.start, "start")):
+    for incident in _sort_incidents(file):
         windows.append(_build_incident_window(incident, data, ended_ns))
         ended_ns = max(ended_ns, windows[-1].end_ns)
     for healthy in file.healthy:
         start_ns, end_ns = _read_span(healthy.start, healthy.end, healthy.name)
         _check_covered(start_ns, end_ns, healthy.name or str(healthy.start), data)
         start_ns, end_ns = _trim(start_ns, end_ns, data)
-        windows.append(
-            EpisodeWindow(key=healthy.name or f"healthy {rfc3339(start_ns)}", start_ns=start_ns, end_ns=end_ns)
-        )
+        key = healthy.name or f"healthy {rfc3339(start_ns)}"
+        windows.append(EpisodeWindow(key=key, start_ns=start_ns, end_ns=end_ns))
     keys = [window.key for window in windows]
     repeated = next((key for key in keys if keys.count(key) > 1), None)
     if repeated is not None:
@@ -174,17 +147,9 @@ def incident_windows(file: IncidentFile, data: tuple[int, int]) -> list[EpisodeW
 def list_recording_windows(
     file: IncidentFile, data: tuple[int, int]
 ) -> tuple[list[EpisodeWindow], list[tuple[int, int]]]:
-    """Return the incidents of a recording, and the start and end of each healthy time.
-
-    Raises
-    ------
-    UsageError
-        An entry has no valid time.
-    DataError
-        No telemetry covers an entry.
-    """
+    """Return the incidents of a recording, and the start and end of each healthy time; errors as `incident_windows`."""
     incidents = []
-    for incident in sorted(file.incidents, key=lambda incident: _read_moment(incident.start, "start")):
+    for incident in _sort_incidents(file):
         start_ns, end_ns = _read_span(incident.start, incident.end, incident.name)
         key = incident.name or f"incident {rfc3339(start_ns)}"
         _check_covered(start_ns, end_ns, key, data)
@@ -199,6 +164,10 @@ def list_recording_windows(
             )
         )
     return incidents, [_read_span(entry.start, entry.end, entry.name) for entry in file.healthy]
+
+
+def _sort_incidents(file: IncidentFile) -> list[IncidentEntry]:
+    return sorted(file.incidents, key=lambda incident: _read_moment(incident.start, "start"))
 
 
 def _list_causes(incident: IncidentEntry) -> tuple[str, ...]:
@@ -233,9 +202,7 @@ def _build_incident_window(incident: IncidentEntry, data: tuple[int, int], ended
             "and after any previous incident; add earlier telemetry, or leave the incident out"
         )
     causes, label = _list_causes(incident), _label_fields(incident)
-    if causes:
-        label["fault"] = incident.fault
-    kind = "incident" if causes else "unlabelled"
+    label |= {"fault": incident.fault} if causes else {}
     healthy_ns = None if incident.healthy_until is None else _read_moment(incident.healthy_until, "healthy_until")
     if healthy_ns is not None and not start_ns < healthy_ns <= onset_ns:
         raise UsageError(
@@ -249,7 +216,7 @@ def _build_incident_window(incident: IncidentEntry, data: tuple[int, int], ended
         onset_ns=onset_ns,
         reference_end_ns=healthy_ns,
         causes=causes,
-        kind=kind,
+        kind="incident" if causes else "unlabelled",
         label=label,
     )
 
@@ -265,13 +232,7 @@ def _alarm_parameters(alarm: Alarm | None) -> dict[str, Any]:
 
 
 def window_around(at_ns: int, data: tuple[int, int]) -> EpisodeWindow:
-    """Return the window of 30 minutes before and after a time, limited to the telemetry.
-
-    Raises
-    ------
-    DataError
-        The telemetry does not cover the time.
-    """
+    """Return the window of 30 minutes before and after a time, limited to the telemetry."""
     if not data[0] + _MIN_BEFORE_NS <= at_ns < data[1]:
         raise DataError(
             f"--at must be at least 10 s after the first telemetry ({rfc3339(data[0])}) and before the last "
@@ -289,13 +250,7 @@ def window_around(at_ns: int, data: tuple[int, int]) -> EpisodeWindow:
 
 
 def whole_window(data: tuple[int, int]) -> EpisodeWindow:
-    """Return the window of all telemetry, which counts as healthy.
-
-    Raises
-    ------
-    DataError
-        The window is longer than an episode may be.
-    """
+    """Return the window of all telemetry, which counts as healthy."""
     if data[1] - data[0] > LONGEST_VIEW_NS:
         days = (data[1] - data[0]) / (86_400 * SECOND_NS)
         raise DataError(
@@ -337,3 +292,95 @@ def _check_covered(start_ns: int, end_ns: int, key: str, data: tuple[int, int]) 
             f"no telemetry covers {quoted(key)}: the telemetry lasts from {rfc3339(data[0])} to {rfc3339(data[1])}; "
             "correct the times of the entry, or their time zone"
         )
+
+
+LONG_NS = 2 * 3600 * SECOND_NS
+"""Telemetry that covers more than this without a gap becomes a recording."""
+_SHORTEST_CHUNK_NS, _LONGEST_CHUNK_NS = 600 * SECOND_NS, 3600 * SECOND_NS
+_CHUNK_ROWS, _USUAL_CHUNKS = 400_000, 300
+_SHORTEST_GAP_NS = 1800 * SECOND_NS
+
+
+_VOID = {"reason": "unlabelled", "detail": "labelled neither as incident nor as healthy"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TelemetryRecordingPlan:
+    """Stretches, incidents and void time of a recording.
+
+    Attributes
+    ----------
+    stretches
+        Start and end of each period with telemetry.
+    chunk_ns
+        Length of its chunks.
+    incidents
+        Rows of the table `incidents`, as for `ForeignRecording`.
+    voids
+        Rows of the table `voids`.
+    """
+
+    stretches: Sequence[Sequence[int]]
+    chunk_ns: int
+    incidents: Sequence[Mapping[str, Any]] = ()
+    voids: Sequence[Mapping[str, Any]] = ()
+
+    def windows(self) -> Iterator[tuple[int, int]]:
+        """Yield the window of each chunk in time order."""
+        for start_ns, end_ns in self.stretches:
+            yield from split_window(start_ns, end_ns, self.chunk_ns)
+
+
+def find_stretches(ranges: Sequence[tuple[int, int]], data: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return the stretches of time within `data` that files cover, separated by gaps of at least half an hour.
+
+    >>> hour = 3600 * 10**9
+    >>> find_stretches([(0, hour), (hour // 2, 2 * hour), (5 * hour, 6 * hour)], (0, 6 * hour + 1))
+    [(0, 7200000000001), (18000000000000, 21600000000001)]
+    """
+    stretches: list[tuple[int, int]] = []
+    for first_ns, last_ns in sorted(ranges):
+        start_ns, end_ns = max(first_ns, data[0]), min(last_ns + 1, data[1])
+        if start_ns >= end_ns:
+            continue
+        if stretches and start_ns - stretches[-1][1] < _SHORTEST_GAP_NS:
+            stretches[-1] = stretches[-1][0], max(stretches[-1][1], end_ns)
+        else:
+            stretches.append((start_ns, end_ns))
+    return stretches
+
+
+def plan_recording(
+    stretches: Sequence[tuple[int, int]],
+    rows: int,
+    incidents: Sequence[EpisodeWindow],
+    healthy: Sequence[tuple[int, int]],
+) -> TelemetryRecordingPlan:
+    """Plan a recording from its stretches, its number of rows, its incidents and its healthy periods.
+
+    A chunk has about 400,000 rows and lasts ten minutes to an hour. If the telemetry covers more than 300 hours, the
+    maximum is a 300th of that time. Time that is neither healthy nor part of an incident is void. Without healthy
+    periods, all time without an incident is healthy.
+    """
+    covered_ns = sum(end_ns - start_ns for start_ns, end_ns in stretches)
+    longest_ns = min(max(_LONGEST_CHUNK_NS, covered_ns // _USUAL_CHUNKS), LONGEST_VIEW_NS)
+    chunk_ns = min(max(_SHORTEST_CHUNK_NS, covered_ns * _CHUNK_ROWS // max(1, rows)), longest_ns)
+    labelled = [*healthy, *((window.start_ns, window.end_ns) for window in incidents)]
+    rest = remove_intervals([Stretch("", *stretch) for stretch in stretches], labelled) if healthy else []
+    return TelemetryRecordingPlan(
+        stretches=list(stretches),
+        chunk_ns=chunk_ns,
+        incidents=[_incident_row(window) for window in incidents],
+        voids=[{**_VOID, "start": start_ns, "end": end_ns} for _, start_ns, end_ns in rest],
+    )
+
+
+def _incident_row(window: EpisodeWindow) -> dict[str, Any]:
+    return {
+        **window.label,
+        "parameters": {"name": window.key, **window.label["parameters"]},
+        "targets": list(window.causes),
+        "root_causes": [build_cause(cause) for cause in window.causes],
+        "inject_start": window.start_ns,
+        "recover_start": window.end_ns,
+    }

@@ -122,12 +122,6 @@ def zone_of(name: str) -> tzinfo:
 
 
 def read_mapping(path: Path) -> TelemetryMapping:
-    """Read a mapping file.
-
-    Raises
-    ------
-    UsageError
-        The file is missing, is not YAML, or has an unknown field or value.
-    """
+    """Read a mapping file; raise UsageError if it is missing or invalid."""
     content = parse_yaml(read_yaml_text(path, "mapping file"), str(path))
     return check_type({} if content is None else content, TelemetryMapping, str(path), error=UsageError)

@@ -1,14 +1,15 @@
-"""Give each service one name in all signals, from the origins of their records."""
+"""Give each service one name in all signals, and infer kinds and roles of metrics from their names."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from faultset.datasets.imports.telemetry.identity import NO_SERVICE, Origin
 from faultset.datasets.imports.telemetry.mapping import TelemetryMapping
-from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin
+from faultset.datasets.metrics.roles import builtin_catalogue
 
 _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
 """Letters of the random suffixes of Kubernetes."""
@@ -25,28 +26,19 @@ _UNKNOWN = frozenset({"unknown", "unknown_service", "none", "<null>"})
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceNames:
-    """Services of an import, and their names in the data.
-
-    Attributes
-    ----------
-    of_origin
-        `Origin` as text -> its service; None if its rows belong to no service.
-    of_name
-        Name in the data -> its service.
-    aliases
-        Service -> all its names in the data, by signal.
-    unmatched
-        Signal -> number of rows without a service.
-    linked
-        Names that were attributed to a service, each with the service and the reason.
-    """
+    """Services of an import, and their names in the data."""
 
     of_origin: Mapping[str, str | None]
+    """`Origin` as text -> its service; None if its rows belong to no service."""
     of_name: Mapping[str, str | None]
+    """Name in the data -> its service."""
     aliases: Mapping[str, Mapping[str, tuple[str, ...]]]
+    """Service -> all its names in the data, by signal."""
     unmatched: Mapping[str, int]
+    """Signal -> number of rows without a service."""
     linked: tuple[tuple[str, str, str], ...] = ()
-    services: tuple[str, ...] = field(default=())
+    """Names that were attributed to a service, each with the service and the reason."""
+    services: tuple[str, ...] = ()
 
     def find(self, name: str) -> str | None:
         """Return the service of a name in the data or in the dataset, or None."""
@@ -69,24 +61,14 @@ def derive_workload(pod: str) -> str:
 
 
 def name_services(origins: Mapping[str, Mapping[str, int]], mapping: TelemetryMapping) -> ServiceNames:
-    """Name the services of all origins.
-
-    Parameters
-    ----------
-    origins
-        Table -> text of an origin -> number of rows.
-    mapping
-        The mapping file, whose names take precedence.
-    """
+    """Name the services of all origins (table -> origin -> rows); names in the mapping file take precedence."""
     parsed = {text: _clean(Origin.parse(text)) for counts in origins.values() for text in counts}
     _strip_namespaces(parsed)
     of_pod, of_workload = _find_links(parsed, origins)
     raw = {text: _find_raw_name(origin, of_pod, of_workload) for text, origin in parsed.items()}
     canonical, linked = _unify(raw, origins, mapping)
     linked = [*linked, *_describe_links(parsed, raw)]
-    of_origin: dict[str, str | None] = {}
-    for text, name in raw.items():
-        of_origin[text] = _resolve_name(name, canonical, parsed[text], mapping)
+    of_origin = {text: _resolve_name(name, canonical, parsed[text], mapping) for text, name in raw.items()}
     of_name = {
         name: _resolve_name(name, canonical, Origin(service=name), mapping) for name in set(raw.values()) if name
     }
@@ -107,14 +89,13 @@ def name_services(origins: Mapping[str, Mapping[str, int]], mapping: TelemetryMa
                 aliases[service][table].add(
                     origin.service or origin.workload or derive_workload(origin.pod) or origin.container
                 )
-    services = tuple(sorted(aliases))
     return ServiceNames(
         of_origin=of_origin,
         of_name=of_name,
         aliases={name: {t: tuple(sorted(n)) for t, n in tables.items()} for name, tables in aliases.items()},
         unmatched=unmatched,
         linked=tuple(dict.fromkeys(linked)),
-        services=services,
+        services=tuple(sorted(aliases)),
     )
 
 
@@ -220,3 +201,99 @@ def _resolve_name(name: str, canonical: Mapping[str, str], origin: Origin, mappi
         if key and key in mapping.services:
             return mapping.services[key] or None
     return spelling or None
+
+
+_ROLE_WORDS = (
+    ("errors", r"error|fail|exception|5xx|4xx"),
+    ("latency", r"latency|duration|response_time|elapsed|_rt$|^rt_|p9\d|p50|percentile"),
+    ("restarts", r"restart"),
+    ("throttling", r"throttl"),
+    ("limits", r"limit|quota|_max$"),
+    ("cpu", r"cpu|load1|load5"),
+    ("memory", r"mem|heap|rss|swap|gc_"),
+    ("network", r"network|net_|_net|rx_|tx_|socket|tcp|packet|receive|transmit"),
+    ("disk", r"disk|_io_|fs_|iops|filesystem|storage"),
+    ("threads", r"thread|goroutine"),
+    ("descriptors", r"_fds|descriptor|open_files"),
+    ("saturation", r"queue|pool|connection|saturat|pending|backlog|lag|wait"),
+    ("traffic", r"request|qps|rps|tps|throughput|calls|messages|workload|_count$|_total$"),
+)
+_MEANS = frozenset({"latency", "saturation", "limits"})
+
+
+def guess_role(metric: str, kind: str) -> dict[str, str]:
+    """Return the row of the catalogue that a metric's name suggests.
+
+    >>> guess_role("cart_queue_length", "gauge")["role"], guess_role("jvm_heap_used", "gauge")["role"]
+    ('saturation', 'memory')
+    """
+    name = metric.lower()
+    role = next((role for role, words in _ROLE_WORDS if re.search(words, name)), "other")
+    unit = "s" if "second" in name else "By" if "bytes" in name else "1"
+    return role_row(metric, role, kind, unit)
+
+
+def role_row(metric: str, role: str, kind: str, unit: str = "1") -> dict[str, str]:
+    """Return a row of the catalogue for a metric of an import."""
+    kind = "histogram" if kind in ("bucket", "sum", "count") else "counter" if kind.endswith("counter") else "gauge"
+    return {
+        "source": "telemetry",
+        "metric": metric,
+        "role": role,
+        "unit": unit,
+        "kind": kind,
+        "combine": "mean" if role in _MEANS else "sum",
+        "keep_label": "",
+        "meaning": "",
+    }
+
+
+def infer_kinds(metrics: Mapping[str, str], types: Mapping[str, str]) -> dict[str, str]:
+    """Return the kind of each metric of unknown kind, from declared types of families and the names of all metrics.
+
+    >>> infer_kinds(dict.fromkeys(("d_bucket", "d_sum", "d_count", "r_total", "up", "x_count"), "unknown"), {})
+    {'d_bucket': 'bucket', 'd_sum': 'sum', 'd_count': 'count', 'r_total': 'counter', 'up': 'gauge', 'x_count': 'gauge'}
+    """
+    return {metric: _infer_kind(metric, metrics, types) for metric, kind in metrics.items() if kind == "unknown"}
+
+
+def _infer_kind(metric: str, metrics: Mapping[str, str], types: Mapping[str, str]) -> str:
+    for suffix in ("bucket", "sum", "count"):
+        family = metric.removesuffix(f"_{suffix}")
+        if family == metric:
+            continue
+        declared = types.get(family)
+        if declared in ("histogram", "summary"):
+            return suffix
+        if declared is None and (suffix == "bucket" or {f"{family}_sum", f"{family}_count"} <= metrics.keys()):
+            return suffix
+    declared = types.get(metric) or types.get(metric.removesuffix("_total"), "")
+    if declared == "counter" or (declared in ("", "unknown", "untyped") and metric.endswith("_total")):
+        return "counter"
+    return "gauge"
+
+
+def list_roles(
+    metrics: Mapping[str, str], declared: Mapping[str, Mapping[str, str]], mapped: Mapping[str, str]
+) -> list[dict[str, str]]:
+    """Return catalogue rows for metrics that the built-in catalogue lacks and whose role is declared or can be guessed.
+
+    Roles of the mapping file (`mapped`, by metric or pattern) come first, then rows that our own export declares.
+    Metrics with an empty declared row are left out.
+    """
+    rows = [role_row(metric, role, metrics.get(metric, "gauge")) for metric, role in mapped.items()]
+    rows += [dict(row) for metric, row in declared.items() if row and metric not in mapped]
+    covered = {row["metric"] for row in rows} | declared.keys()
+    catalogue = builtin_catalogue()
+    for metric, kind in sorted(metrics.items()):
+        family = re.sub(r"_(bucket|sum|count)$", "", metric) if kind in ("bucket", "sum", "count") else metric
+        name = family.partition("{")[0]
+        if covered & {name, family, metric} or catalogue.find(family) is not None:
+            continue
+        covered.add(family)
+        guess = guess_role(family, kind)
+        if catalogue.role_of(family) == guess["role"] or guess["role"] == "other":
+            continue
+        if catalogue.role_of(family) == "other":
+            rows.append(guess)
+    return rows

@@ -1,4 +1,4 @@
-"""Rows of recognised files, staged on disk as Parquet before services are named.
+"""Rows of recognised files, staged on disk as Parquet before services are named, and without secrets.
 
 A staged table has the columns of the final table, except that `origin` holds the names that show where a record comes
 from.
@@ -6,10 +6,12 @@ from.
 
 from __future__ import annotations
 
-import json
+import re
 from array import array
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import tzinfo
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,16 +19,82 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from faultset.core.errors import UsageError
 from faultset.core.files import canonical_json, parquet_path, replace_surrogates
+from faultset.core.printable import quoted
 from faultset.datasets.format.schemas import NAME
-from faultset.datasets.imports.telemetry.redaction import Redactor
-from faultset.datasets.imports.telemetry.times import EARLIEST_NS, LATEST_NS
+from faultset.datasets.imports.telemetry.identity import Origin, short_name
+from faultset.datasets.imports.telemetry.times import EARLIEST_NS, LATEST_NS, parse_time
+from faultset.datasets.telemetry_formats.log_lines import parse_record
+from faultset.datasets.telemetry_formats.otlp_json import read_int
+
+HIDDEN = "<redacted>"
+_KEYS = (
+    r"pass(?:word|wd|phrase)?|pwd|secret|token|credentials?|authorization|(?:api|access|private|client)[-_.]?"
+    r"(?:key|secret)"
+)
+_VALUE = r"""(?:"[^"]{1,4096}"|'[^']{1,4096}'|[^\s,;&"'}\]]{1,4096})"""
+_PATTERNS = (
+    rf"""(?P<head>["']?[\w.-]*(?:{_KEYS})["']?\s*(?:=|:)\s*)(?:(?:bearer|basic)\s+)?{_VALUE}""",
+    r"(?P<bearer>\bbearer\s+)[\w.~+/=-]{8,4096}",
+    r"(?P<scheme>[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{1,200}:)[^\s@/]{1,200}(?=@)",
+    r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*",
+    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+    r"\bgh[pousr]_[A-Za-z0-9]{20,}\b",
+    r"\bglpat-[\w-]{20,}",
+    r"\bxox[abprs]-[\w-]{10,}",
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]{0,16384}?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+)
+"""Texts to hide: values whose key names a secret, and tokens in a known format."""
+_HINT = re.compile(rf"{_KEYS}|bearer|://|eyJ|AKIA|ASIA|gh[pousr]_|glpat-|xox|PRIVATE KEY", re.IGNORECASE)
+SECRET_KEY = re.compile(rf"(?:^|[._-])(?:{_KEYS})$", re.IGNORECASE)
+"""Name of an attribute whose value is a secret."""
+
+
+class Redactor:
+    """Replaces secrets with a placeholder, and counts changed texts; patterns of the user apply even if it is disabled.
+
+    >>> Redactor().hide("login of eve, password=hunter2 ok")
+    'login of eve, password=<redacted> ok'
+    """
+
+    def __init__(self, enabled: bool = True, patterns: Sequence[str] = ()) -> None:
+        self.changed = 0
+        self.key = [enabled, *patterns]
+        """Settings that the key of a staged file includes."""
+        self._enabled = enabled
+        self._builtin = re.compile("|".join(_PATTERNS), re.IGNORECASE)
+        try:
+            self._added = [re.compile(pattern) for pattern in patterns]
+        except re.error as error:
+            raise UsageError(
+                f"--redact-patterns must be a regular expression, got {quoted(str(error.pattern))}"
+            ) from None
+
+    def hide(self, text: str) -> str:
+        """Return a text without secrets."""
+        shown = text
+        if self._enabled and _HINT.search(text):
+            shown = self._builtin.sub(_replace, text)
+        for pattern in self._added:
+            shown = pattern.sub(HIDDEN, shown)
+        if shown != text:
+            self.changed += 1
+        return shown
+
+    def hides_key(self, name: str) -> bool:
+        """Return whether the value of an attribute must be hidden because of its name."""
+        return self._enabled and SECRET_KEY.search(name) is not None
+
+
+def _replace(match: re.Match[str]) -> str:
+    return (match["head"] or match["bearer"] or match["scheme"] or "") + HIDDEN
+
 
 _BATCH_ROWS = 50_000
 _METRIC_ROWS = 400_000
 _BATCH_CHARACTERS = 32 << 20
 """Maximum characters of a batch; long messages reach it before the maximum number of rows."""
-_MAX_NAME_LENGTH = 300
 _MAX_TEXT_LENGTH = 4 << 20
 
 STAGED: dict[str, pa.Schema] = {
@@ -59,34 +127,6 @@ STAGED: dict[str, pa.Schema] = {
 """Schemas of staged tables."""
 
 
-NO_SERVICE = "-"
-"""Service in the origin of a record that belongs to no service."""
-
-
-class Origin(NamedTuple):
-    """Names in a record that show where it comes from; unknown fields are empty."""
-
-    service: str = ""
-    """Service name from an attribute, a label or a column."""
-    workload: str = ""
-    """Deployment, StatefulSet or another owner of the pod."""
-    pod: str = ""
-    container: str = ""
-    namespace: str = ""
-    host: str = ""
-    reported: str = ""
-    """Name that the process reported, if it differs from `service`."""
-
-    def text(self) -> str:
-        """Return the origin as canonical JSON, without unknown fields."""
-        return canonical_json({name: value for name, value in zip(self._fields, self, strict=True) if value})
-
-    @classmethod
-    def parse(cls, text: str) -> Origin:
-        """Return the origin from the result of `text`."""
-        return cls(**json.loads(text))
-
-
 class StagedSeries(NamedTuple):
     """Identity of a metric series before its service is named."""
 
@@ -99,15 +139,7 @@ class StagedSeries(NamedTuple):
 
 
 class StagedRows:
-    """Rows of one file, written to a folder in batches, and counts of dropped records.
-
-    Parameters
-    ----------
-    folder
-        Existing folder; each table is one file in it.
-    redact
-        Hides secrets in messages and attributes.
-    """
+    """Rows of one file, written to an existing folder in batches, one file per table, and counts of dropped records."""
 
     def __init__(self, folder: Path, redact: Redactor) -> None:
         self._folder, self.redact = folder, redact
@@ -255,12 +287,12 @@ class StagedRows:
             counts[origins[origin]] += count
         columns["origin"] = [origins[origin] for origin in columns["origin"]]
         arrays = {}
-        for field in STAGED[table]:
-            values = columns[field.name]
-            if pa.types.is_dictionary(field.type):
-                arrays[field.name] = pa.array(values, pa.string()).dictionary_encode()
+        for column in STAGED[table]:
+            values = columns[column.name]
+            if pa.types.is_dictionary(column.type):
+                arrays[column.name] = pa.array(values, pa.string()).dictionary_encode()
             else:
-                arrays[field.name] = pa.array(values, field.type)
+                arrays[column.name] = pa.array(values, column.type)
         self._write(table, arrays, np.asarray(columns["time"], dtype=np.int64))
 
     def _write(self, table: str, columns: Mapping[str, pa.Array], times: np.ndarray) -> None:
@@ -276,13 +308,70 @@ class StagedRows:
         self.last_ns[table] = max(self.last_ns.get(table, last), last)
 
 
-def short_name(value: Any) -> str:
-    """Return a foreign name as printable text of limited length.
+@dataclass(kw_only=True)
+class ReadingContext:
+    """Destination of a file's rows, and their defaults from the mapping file or the path."""
 
-    >>> short_name("cart"), short_name(None), short_name("a\\nb")
-    ('cart', '', 'a b')
-    """
-    text = "" if value is None else str(value)
-    if not text.isprintable():
-        text = "".join(char if char.isprintable() else " " for char in replace_surrogates(text))
-    return text[:_MAX_NAME_LENGTH].strip()
+    rows: StagedRows
+    zone: tzinfo | None = None
+    """Zone of local times."""
+    origin: Origin = field(default_factory=Origin)
+    """Origin of records that do not name their own."""
+    last_log_ns: int | None = None
+    """Time of the last log record that was read."""
+
+    def parse_time(self, value: Any) -> int | None:
+        """Return a time in UTC nanoseconds; None if it is not a time."""
+        return parse_time(value, self.zone)
+
+    def attributes(self, facts: Mapping[str, Any]) -> str:
+        """Return attributes as canonical JSON without secrets."""
+        redact = self.rows.redact
+        shown: dict[str, Any] = {}
+        for name, value in facts.items():
+            if redact.hides_key(name):
+                redact.changed += 1
+                value = HIDDEN
+            elif isinstance(value, str):
+                value = redact.hide(value)
+            elif isinstance(value, float) and not -1e308 <= value <= 1e308:
+                value = str(value)
+            shown[name] = value
+        try:
+            return canonical_json(shown)
+        except (TypeError, ValueError):
+            return canonical_json({name: str(value) for name, value in shown.items()})
+
+    def add_event(self, origin: Origin, time_ns: int | None, facts: Mapping[str, Any]) -> None:
+        """Add a Kubernetes event; `facts` are the columns of the table."""
+        names = {name: short_name(facts.get(name)) for name in ("reason", "kind", "name")}
+        row = {
+            **names,
+            "type": short_name(facts.get("type")) or "Normal",
+            "message": self.rows.redact.hide(str(facts.get("message") or "").strip()),
+            "count": min(read_int(facts.get("count")) or 1, (1 << 31) - 1),
+        }
+        if names["kind"] == "Pod" and not origin.pod:
+            origin = origin._replace(pod=names["name"])
+        self.rows.add("events", origin, time_ns, row)
+
+    def add_log(
+        self,
+        origin: Origin,
+        time_ns: int | None,
+        text: str,
+        *,
+        level: str | None = None,
+        trace_id: str | None = None,
+        span_id: str | None = None,
+    ) -> None:
+        """Add a log record; missing fields are parsed from its text."""
+        line = parse_record(text)
+        self.last_log_ns = time_ns or self.last_log_ns
+        row = {
+            "level": level or line.level,
+            "message": self.rows.redact.hide(line.message),
+            "trace_id": trace_id or line.trace_id,
+            "span_id": span_id or line.span_id,
+        }
+        self.rows.add("logs", origin, time_ns, row)

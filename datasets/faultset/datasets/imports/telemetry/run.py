@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -20,28 +19,25 @@ from faultset.core.printable import count_text, quoted, size_text
 from faultset.core.times import duration_text
 from faultset.datasets.format.storage import translate_disk_full
 from faultset.datasets.imports.importer import ImportResult, ImportSource, import_dataset
-from faultset.datasets.imports.telemetry.assembly import PLAN, AssemblyPlan, list_folders
+from faultset.datasets.imports.telemetry.assembly import PLAN, AssemblyPlan
 from faultset.datasets.imports.telemetry.incidents import (
+    LONG_NS,
     EpisodeWindow,
     IncidentFile,
+    TelemetryRecordingPlan,
+    find_stretches,
     incident_windows,
     list_recording_windows,
     parse_moment,
+    plan_recording,
     read_incidents,
     whole_window,
     window_around,
 )
 from faultset.datasets.imports.telemetry.mapping import TelemetryMapping, read_mapping
-from faultset.datasets.imports.telemetry.naming import ServiceNames
-from faultset.datasets.imports.telemetry.recording_plan import (
-    LONG_NS,
-    TelemetryRecordingPlan,
-    find_stretches,
-    plan_recording,
-)
-from faultset.datasets.imports.telemetry.redaction import Redactor
+from faultset.datasets.imports.telemetry.naming import ServiceNames, infer_kinds, list_roles
 from faultset.datasets.imports.telemetry.reports import TelemetryReport, build_report, sum_counts
-from faultset.datasets.imports.telemetry.roles import infer_kinds, list_roles
+from faultset.datasets.imports.telemetry.rows import STAGED, Redactor
 from faultset.datasets.imports.telemetry.staging import FileFacts, InputFile, list_inputs, stage_files
 
 _BYTES_PER_S = 12e6
@@ -130,7 +126,19 @@ def import_telemetry(
         recording = plan_long_recording(telemetry, options)
         windows = [] if recording is not None else plan_windows(telemetry, options)
         write_plan(telemetry, windows, recording)
-        source = ImportSource(path=_source_text(paths, telemetry), details=_provenance(telemetry, options))
+        # The path identifies the import: the same files with another plan are another source.
+        digest = hashlib.sha256((telemetry.folder / PLAN).read_bytes()).hexdigest()[:12]
+        path = f"{' '.join(str(Path(path).resolve()) for path in paths)} (plan {digest})"
+        files = telemetry.report.files
+        details = {
+            "files": {file.name: file.format for file in files if not file.refusal},
+            "refused": [file.refusal for file in files if file.refusal],
+            "dropped": dict(sum_counts(file.dropped for file in files)),
+            "redacted": sum(file.redacted for file in files),
+            "redaction": options.redact,
+            "mapping": asdict(telemetry.mapping),
+        }
+        source = ImportSource(path=path, details=details)
         result = import_dataset(
             "telemetry", telemetry.folder, out, workers=workers, skip_bad=skip_bad, announce=announce, source=source
         )
@@ -167,7 +175,9 @@ def stage_telemetry(
     if not inputs:
         raise DataError(f"{', '.join(map(str, paths))} holds no file; give files or folders of telemetry")
     if announce is not None:
-        announce(_format_cost(inputs))
+        size = sum(file.size for file in inputs)
+        count, duration = count_text(len(inputs), "file"), duration_text(size / _BYTES_PER_S)
+        announce(f"{count}, {size_text(size)}: about {duration} to read")
     with translate_write_errors(folder), translate_disk_full(folder.parent):
         folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, "import"):
@@ -220,11 +230,6 @@ def _build_counter(inputs: Sequence[InputFile], progress: Progress | None) -> Ca
     return advance
 
 
-def _format_cost(inputs: Sequence[InputFile]) -> str:
-    size = sum(file.size for file in inputs)
-    return f"{count_text(len(inputs), 'file')}, {size_text(size)}: about {duration_text(size / _BYTES_PER_S)} to read"
-
-
 def _explain_no_telemetry(facts: Sequence[FileFacts]) -> str:
     refusals = [file.refusal for file in facts if file.refusal]
     if len(refusals) == 1:
@@ -265,20 +270,20 @@ def plan_windows(telemetry: StagedTelemetry, options: TelemetryOptions) -> list[
 
 def _name_causes(windows: Sequence[EpisodeWindow], names: ServiceNames) -> list[EpisodeWindow]:
     """Replace the causes of windows with the services of the telemetry that they name."""
-    return [replace(window, causes=_find_causes(window, names)) for window in windows]
 
-
-def _find_causes(window: EpisodeWindow, names: ServiceNames) -> tuple[str, ...]:
-    causes: list[str] = []
-    for cause in window.causes:
+    def find(cause: str, window: EpisodeWindow) -> str:
         service = names.find(cause)
         if service is None:
             raise UsageError(
                 f"the cause of {quoted(window.key)} is {quoted(cause)}, but the telemetry has no such service; "
                 f"{suggest(cause, names.services)}"
             )
-        causes.append(service)
-    return tuple(dict.fromkeys(causes))
+        return service
+
+    return [
+        replace(window, causes=tuple(dict.fromkeys(find(cause, window) for cause in window.causes)))
+        for window in windows
+    ]
 
 
 def write_plan(
@@ -299,7 +304,10 @@ def write_plan(
     AssemblyPlan(
         app=telemetry.mapping.app,
         windows=tuple(windows),
-        folders=list_folders(facts),
+        folders={
+            table: [(file.folder, file.first_ns[table], file.last_ns[table]) for file in facts if file.rows.get(table)]
+            for table in STAGED
+        },
         services=telemetry.report.names.of_origin,
         names=telemetry.report.names.of_name,
         kinds=kinds,
@@ -309,30 +317,18 @@ def write_plan(
     ).write(telemetry.folder)
 
 
-def _source_text(paths: Sequence[Path | str], telemetry: StagedTelemetry) -> str:
-    """Return a text that identifies an import: the paths, and a digest of its plan."""
-    digest = hashlib.sha256((telemetry.folder / PLAN).read_bytes()).hexdigest()[:12]
-    return f"{' '.join(str(Path(path).resolve()) for path in paths)} (plan {digest})"
-
-
-def _provenance(telemetry: StagedTelemetry, options: TelemetryOptions) -> dict[str, Any]:
-    facts = telemetry.report.files
-    return {
-        "files": {file.name: file.format for file in facts if not file.refusal},
-        "refused": [file.refusal for file in facts if file.refusal],
-        "dropped": dict(sum_counts(file.dropped for file in facts)),
-        "redacted": sum(file.redacted for file in facts),
-        "redaction": options.redact,
-        "mapping": asdict(telemetry.mapping),
-    }
-
-
 def write_mapping(path: Path, report: TelemetryReport, app: str) -> str:
     """Write a mapping file with the inferred names of services, and return a phrase about the result.
 
     An existing file is kept, because the user may have edited it.
     """
-    text = mapping_text(report, app)
+    aliases = {
+        alias: service
+        for service, tables in report.names.aliases.items()
+        for alias in sorted({alias for aliases in tables.values() for alias in aliases})
+    }
+    services = yaml.safe_dump({"services": aliases}, sort_keys=True, allow_unicode=True).rstrip()
+    text = _MAPPING.format(app=app, services=services)
     if path.exists():
         is_same = path.is_file() and path.read_bytes() == text.encode()
         return "holds these names" if is_same else "exists and was not changed; --mapping reads it"
@@ -341,24 +337,17 @@ def write_mapping(path: Path, report: TelemetryReport, app: str) -> str:
     return "holds these names; to change them, edit it and repeat the command with --mapping and another folder"
 
 
-def mapping_text(report: TelemetryReport, app: str) -> str:
-    """Return the text of a mapping file with the inferred names of services."""
-    services: dict[str, str | None] = {}
-    for service, tables in report.names.aliases.items():
-        for alias in sorted({alias for aliases in tables.values() for alias in aliases}):
-            services[alias] = service
-    lines = [
-        "# How faultset reads this telemetry. Edit it and give it with --mapping.",
-        f"app: {app}",
-        "# zone of times without one",
-        "time_zone: UTC",
-        "# name in the data: service in the dataset; null for rows that belong to no service",
-        yaml.safe_dump({"services": services}, sort_keys=True, allow_unicode=True).rstrip(),
-        "# metric or pattern: role (cpu, memory, latency, errors, traffic, saturation, ...)",
-        "roles: {}",
-        "# calls that traces do not show, as [caller, callee]",
-        "calls: []",
-        "# files that need help: match, and skip, service, pod, time, time_zone, pattern, signal, columns, ...",
-        "files: []",
-    ]
-    return "\n".join(lines) + "\n"
+_MAPPING = """\
+# How faultset reads this telemetry. Edit it and give it with --mapping.
+app: {app}
+# zone of times without one
+time_zone: UTC
+# name in the data: service in the dataset; null for rows that belong to no service
+{services}
+# metric or pattern: role (cpu, memory, latency, errors, traffic, saturation, ...)
+roles: {{}}
+# calls that traces do not show, as [caller, callee]
+calls: []
+# files that need help: match, and skip, service, pod, time, time_zone, pattern, signal, columns, ...
+files: []
+"""

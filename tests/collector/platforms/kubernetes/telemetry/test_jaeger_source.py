@@ -13,8 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import UrlEndpoint
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_source import JaegerSource
 from faultset.core.errors import PlatformError
-from faultset.datasets.telemetry_formats.jaeger import read_jaeger_spans
-from faultset.datasets.telemetry_formats.otlp_spans import read_spans
+from faultset.datasets.telemetry_formats.spans import read_jaeger_spans, read_spans
 
 T0 = 1_700_000_000
 SECOND = 1_000_000_000

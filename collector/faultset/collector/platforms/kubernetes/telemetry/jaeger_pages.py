@@ -9,7 +9,7 @@ from types import MappingProxyType
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, TruncatedResponse
 from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import PATH, KnownTraces, Traces, parse_traces
 from faultset.core.errors import PlatformError
-from faultset.datasets.telemetry_formats.jaeger import NAMESPACE_TAG, read_jaeger_spans
+from faultset.datasets.telemetry_formats.spans import NAMESPACE_TAG, read_jaeger_spans
 
 TRACES_PER_PAGE = 1_000
 _PROBE_LIMIT = 50

@@ -15,7 +15,7 @@ from faultset.collector.platforms.kubernetes.telemetry.jaeger_spans import (
     CollectedSpans,
     EarlyReading,
 )
-from faultset.datasets.telemetry_formats.jaeger import ReceivedSpan, read_jaeger_spans
+from faultset.datasets.telemetry_formats.spans import ReceivedSpan, read_jaeger_spans
 
 _TAIL_NS = 10_000_000_000
 _LONG_S = 5

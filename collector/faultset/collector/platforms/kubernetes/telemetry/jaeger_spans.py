@@ -13,7 +13,7 @@ from faultset.collector.platforms.kubernetes.telemetry.endpoints import parse_re
 from faultset.collector.sources.span_store import SpanStore
 from faultset.core.errors import PlatformError
 from faultset.core.printable import count_text
-from faultset.datasets.telemetry_formats.jaeger import ReceivedSpan
+from faultset.datasets.telemetry_formats.spans import ReceivedSpan
 
 PATH = "/api/traces"
 # start of a trace; cannot match inside a JSON string, because quotes are escaped there

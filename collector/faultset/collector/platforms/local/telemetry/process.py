@@ -27,7 +27,7 @@ from faultset.collector.sources.metric_store import MetricStore, MetricWindow
 from faultset.collector.sources.span_store import SpanStore, SpanWindow
 from faultset.core.files import replacing
 from faultset.core.processes import die_with_parent
-from faultset.datasets.telemetry_formats.otlp_spans import read_spans
+from faultset.datasets.telemetry_formats.spans import read_spans
 
 _PROTOBUF = "application/x-protobuf"
 _LARGEST_BODY = 64 << 20

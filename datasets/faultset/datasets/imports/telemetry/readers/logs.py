@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from faultset.core.files import canonical_json
-from faultset.datasets.imports.telemetry.identity import read_origin, split_labels
-from faultset.datasets.imports.telemetry.readers.context import ReadingContext
+from faultset.datasets.imports.telemetry.identity import Origin, read_origin, short_name, split_labels
 from faultset.datasets.imports.telemetry.readers.otlp import canonical_json_or_text
-from faultset.datasets.imports.telemetry.rows import Origin, short_name
+from faultset.datasets.imports.telemetry.rows import ReadingContext
 from faultset.datasets.imports.telemetry.times import find_time
 from faultset.datasets.telemetry_formats.log_lines import RecordJoiner, level_of_number, read_level
 from faultset.datasets.telemetry_formats.otlp_json import read_id, read_int
@@ -130,10 +129,7 @@ class DockerLog:
 class LogText:
     """Reads log lines in the format of container runtimes, with a leading time, or with a pattern.
 
-    Parameters
-    ----------
-    pattern
-        Regular expression with the groups `time` and `message`, and optionally `level`, `service`, `pod`, `trace_id`.
+    The pattern has the groups `time` and `message`, and optionally `level`, `service`, `pod`, `trace_id`.
     """
 
     def __init__(self, context: ReadingContext, pattern: re.Pattern[str] | None = None) -> None:

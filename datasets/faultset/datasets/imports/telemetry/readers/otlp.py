@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from faultset.core.files import canonical_json
-from faultset.datasets.imports.telemetry.identity import read_origin, split_labels
-from faultset.datasets.imports.telemetry.readers.context import ReadingContext
-from faultset.datasets.imports.telemetry.rows import STAGED, Origin, StagedSeries, short_name
+from faultset.datasets.imports.telemetry.identity import Origin, read_origin, short_name, split_labels
+from faultset.datasets.imports.telemetry.rows import STAGED, ReadingContext, StagedSeries
 from faultset.datasets.status_codes import read_outcome
 from faultset.datasets.telemetry_formats.log_lines import level_of_number, read_level
 from faultset.datasets.telemetry_formats.otlp_json import (
@@ -105,12 +105,8 @@ def add_span(
 ) -> None:
     """Add a span of any format.
 
-    Parameters
-    ----------
-    ids
-        Trace, span and parent; the parent may be empty.
-    outcome
-        Status and all attributes.
+    `ids` are those of the trace, the span and its parent, which may be empty. `outcome` is the status and all
+    attributes.
     """
     trace_id, span_id, parent_id = ids
     if not trace_id or not span_id:
@@ -148,7 +144,7 @@ def _read_log(record: Mapping[str, Any], resource: Resource, context: ReadingCon
         _add_row(facts, time_ns, origin, context)
         return
     if facts.get("k8s.event.reason"):
-        _add_event({**resource.facts, **facts}, record, (time_ns, body), origin, context)
+        _add_event({**resource.facts, **facts}, record, time_ns, context, origin)
         return
     text = body if isinstance(body, str) else "" if body is None else canonical_json_or_text(body)
     level = read_level(get_field(record, "severityText"))
@@ -177,23 +173,19 @@ def _add_row(facts: Mapping[str, Any], time_ns: int | None, origin: Origin, cont
 
 
 def _add_event(
-    facts: Mapping[str, Any],
-    record: Mapping[str, Any],
-    content: tuple[int | None, Any],
-    origin: Origin,
-    context: ReadingContext,
+    facts: Mapping[str, Any], record: Mapping[str, Any], time_ns: int | None, context: ReadingContext, origin: Origin
 ) -> None:
-    """Add a Kubernetes event as OpenTelemetry's event receiver writes it; `content` is its time and body."""
-    time_ns, body = content
-    row = {
+    """Add a Kubernetes event as OpenTelemetry's event receiver writes it."""
+    body = read_value(record.get("body"))
+    event = {
         "type": "Warning" if str(get_field(record, "severityText")).lower() == "warning" else "Normal",
-        "reason": short_name(facts.get("k8s.event.reason")),
-        "kind": short_name(facts.get("k8s.object.kind")),
-        "name": short_name(facts.get("k8s.object.name")),
-        "message": context.rows.redact.hide(body if isinstance(body, str) else ""),
-        "count": min(read_int(facts.get("k8s.event.count")) or 1, (1 << 31) - 1),
+        "message": body if isinstance(body, str) else "",
+        "reason": facts.get("k8s.event.reason"),
+        "kind": facts.get("k8s.object.kind"),
+        "name": facts.get("k8s.object.name"),
+        "count": facts.get("k8s.event.count"),
     }
-    context.rows.add("events", origin, time_ns, row)
+    context.add_event(origin, time_ns, event)
 
 
 def canonical_json_or_text(value: Any) -> str:
@@ -206,43 +198,35 @@ def canonical_json_or_text(value: Any) -> str:
 
 def _read_metric(metric: Mapping[str, Any], resource: Resource, context: ReadingContext) -> None:
     name, unit = short_name(metric.get("name")), short_name(metric.get("unit"))
-    if not name:
-        context.rows.drop("is a metric without a name")
+    contents = {kind: get_field(metric, kind) for kind in _METRIC_KINDS}
+    contents = {kind: content for kind, content in contents.items() if isinstance(content, Mapping)}
+    if not name or not contents:
+        context.rows.drop("is a metric without data" if name else "is a metric without a name")
         return
-    is_known = False
-    for kind, read in _METRIC_KINDS.items():
-        content = get_field(metric, kind)
-        if not isinstance(content, Mapping):
-            continue
-        is_known = True
-        points = get_field(content, "dataPoints")
+    facts = read_attributes(metric.get("metadata"))
+    recorded_kind = short_name(facts.get(OUR_FIELDS + "kind"))
+    for kind, content in contents.items():
         is_delta = str(get_field(content, "aggregationTemporality")).upper() in _DELTA
         prefix = "delta-" if is_delta else ""
-        monotonic = bool(get_field(content, "isMonotonic"))
-        facts = read_attributes(metric.get("metadata"))
-        recorded_kind = short_name(facts.get(OUR_FIELDS + "kind"))
-        stored = (
-            name if recorded_kind else prometheus_name(name, unit, "counter" if kind == "sum" and monotonic else kind)
-        )
+        is_counter = kind == "sum" and bool(get_field(content, "isMonotonic"))
+        stored = name if recorded_kind else prometheus_name(name, unit, "counter" if is_counter else kind)
         _record_role(stored, facts, context)
-        for point in _as_list(points):
-            if not isinstance(point, Mapping):
+        for item in _as_list(get_field(content, "dataPoints")):
+            if not isinstance(item, Mapping):
                 context.rows.drop("is a data point with an unknown structure")
                 continue
-            time_ns = context.parse_time(read_int(get_field(point, "timeUnixNano")))
-            labels: dict[str, Any] = read_attributes(point.get("attributes"))
+            time_ns = context.parse_time(read_int(get_field(item, "timeUnixNano")))
+            labels: dict[str, Any] = read_attributes(item.get("attributes"))
             origin = resource.origin
             if not recorded_kind:
                 origin, labels = split_labels(labels, origin)
-            exemplars = point.get("exemplars")
+            exemplars = item.get("exemplars")
             context.rows.note("exemplars are not kept", len(exemplars) if isinstance(exemplars, list) else 0)
+            point = Point(context, origin, stored, labels, time_ns)
             if kind == "sum":
-                number_kind = f"{prefix}counter" if monotonic else f"{prefix}gauge"
-                _read_number(Point(context, origin, stored, labels, time_ns), point, recorded_kind or number_kind)
+                _read_number(point, item, recorded_kind or f"{prefix}{'counter' if is_counter else 'gauge'}")
             else:
-                read(Point(context, origin, stored, labels, time_ns), point, prefix)
-    if not is_known:
-        context.rows.drop("is a metric without data")
+                _METRIC_KINDS[kind](point, item, prefix)
 
 
 def _record_role(metric: str, facts: Mapping[str, Any], context: ReadingContext) -> None:
@@ -279,11 +263,7 @@ def _read_number(point: Point, content: Mapping[str, Any], kind: str) -> None:
         value = read_float(get_field(content, "asInt"))
     if value is None and (read_int(content.get("flags")) or 0) & 1:
         return
-    point.add(value, kind or "gauge")
-
-
-def _read_gauge(point: Point, content: Mapping[str, Any], prefix: str) -> None:
-    _read_number(point, content, "gauge")
+    point.add(value, kind)
 
 
 def _read_histogram(point: Point, content: Mapping[str, Any], prefix: str) -> None:
@@ -291,17 +271,20 @@ def _read_histogram(point: Point, content: Mapping[str, Any], prefix: str) -> No
     bounds = [read_float(bound) for bound in _as_list(get_field(content, "explicitBounds"))]
     total = read_float(content.get("count"))
     if len(counts) == len(bounds) + 1 <= _MAX_BUCKETS:
-        running = 0.0
-        for count, bound in zip(counts, bounds, strict=False):
-            running += count
+        for running, bound in zip(accumulate(counts), bounds, strict=False):
             point.add(running, f"{prefix}bucket", "_bucket", le=_format_bound(bound))
     elif counts or bounds:
         point.context.rows.note("the histogram has a wrong number of buckets; only its sum and count are kept")
+    if total is None:
+        point.context.rows.drop("is a histogram without a count")
+    _add_totals(point, total, content, prefix)
+
+
+def _add_totals(point: Point, total: float | None, content: Mapping[str, Any], prefix: str) -> None:
+    """Add the last bucket, the count and the sum of a histogram, if they are known."""
     if total is not None:
         point.add(total, f"{prefix}bucket", "_bucket", le="+Inf")
         point.add(total, f"{prefix}count", "_count")
-    else:
-        point.context.rows.drop("is a histogram without a count")
     value = read_float(content.get("sum"))
     if value is not None:
         point.add(value, f"{prefix}sum", "_sum")
@@ -330,12 +313,7 @@ def read_exponential(point: Point, content: Mapping[str, Any], prefix: str) -> N
         if math.isfinite(bound):
             point.add(running, f"{prefix}bucket", "_bucket", le=_format_bound(bound))
     total = read_float(content.get("count"))
-    total = running if total is None else total
-    point.add(total, f"{prefix}bucket", "_bucket", le="+Inf")
-    point.add(total, f"{prefix}count", "_count")
-    value = read_float(content.get("sum"))
-    if value is not None:
-        point.add(value, f"{prefix}sum", "_sum")
+    _add_totals(point, running if total is None else total, content, prefix)
 
 
 def _list_buckets(content: Mapping[str, Any], side: str) -> list[tuple[int, float]]:
@@ -368,18 +346,14 @@ def _read_summary(point: Point, content: Mapping[str, Any], prefix: str) -> None
 
 
 def _format_bound(bound: float | None) -> str:
-    return (
-        "+Inf"
-        if bound is None or math.isinf(bound)
-        else format(bound, ".17g")
-        if bound != round(bound, 12)
-        else repr(bound)
-    )
+    if bound is None or math.isinf(bound):
+        return "+Inf"
+    return format(bound, ".17g") if bound != round(bound, 12) else repr(bound)
 
 
 _METRIC_KINDS = {
-    "gauge": _read_gauge,
-    "sum": _read_gauge,
+    "gauge": lambda point, content, prefix: _read_number(point, content, "gauge"),
+    "sum": _read_number,
     "histogram": _read_histogram,
     "exponentialHistogram": read_exponential,
     "summary": _read_summary,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,9 @@ import pyarrow as pa
 
 from faultset.core.files import canonical_json
 from faultset.core.printable import quoted
-from faultset.datasets.imports.telemetry.identity import split_labels
-from faultset.datasets.imports.telemetry.readers.context import ReadingContext
+from faultset.datasets.imports.telemetry.identity import NO_SERVICE, Origin, short_name, split_labels
 from faultset.datasets.imports.telemetry.readers.otlp import Point, read_exponential
-from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, StagedSeries, short_name
+from faultset.datasets.imports.telemetry.rows import ReadingContext, StagedSeries
 from faultset.datasets.telemetry_formats.prometheus import KIND_MARK, classic_histogram, read_pairs, sample_kind
 
 UNKNOWN = "unknown"
@@ -128,16 +128,19 @@ class ExpositionText:
             return
         if match["exemplar"]:
             self._context.rows.note("exemplars are not kept")
-        value = _parse_float(match["value"])
+        value = float(match["value"].replace("_", ""))
         if math.isnan(value):
             return
-        time_ns = (
-            self._default_time_ns if match["time"] is None else self._context.parse_time(_parse_epoch(match["time"]))
-        )
+        time_ns = self._default_time_ns
+        if stamp := match["time"]:
+            time_ns = self._context.parse_time(float(stamp) if "e" in stamp.lower() else stamp)
         if time_ns is None:
             self._context.rows.drop(NO_TIME)
             return
         self._context.rows.add_sample(series, time_ns, value)
+
+    def finish(self) -> None:
+        """Do nothing; no line waits for the next one."""
 
     def _read_comment(self, text: str) -> None:
         words = text.split(None, 3)
@@ -206,14 +209,6 @@ _COLUMNS = ("service", "pod", "container")
 
 def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], text) if "\\" in text else text
-
-
-def _parse_float(text: str) -> float:
-    return float(text.replace("_", ""))
-
-
-def _parse_epoch(text: str) -> Any:
-    return float(text) if "e" in text.lower() else text
 
 
 _FIELDS: dict[str, list[tuple[str, int, str, bool]]] = {
@@ -325,7 +320,7 @@ def _read_native(histogram: Any, labels: Mapping[str, str], context: ReadingCont
 
 def _expand(spans: Iterable[Any], deltas: Sequence[int], counts: Sequence[float]) -> dict[str, Any]:
     """Return buckets in OTLP's format, whose indices are one less than those of Prometheus."""
-    values = iter(counts) if counts else _accumulate(deltas)
+    values = iter(counts or map(float, accumulate(deltas)))
     buckets: list[float] = []
     first: int | None = None
     for span in spans:
@@ -335,10 +330,3 @@ def _expand(spans: Iterable[Any], deltas: Sequence[int], counts: Sequence[float]
             buckets += [0.0] * min(span.offset, 20_000)
         buckets += [next(values, 0.0) for _ in range(min(span.length, 20_000))]
     return {"offset": first or 0, "bucketCounts": buckets}
-
-
-def _accumulate(deltas: Iterable[int]) -> Iterator[float]:
-    total = 0
-    for delta in deltas:
-        total += delta
-        yield float(total)

@@ -19,12 +19,11 @@ from faultset.core.files import canonical_json
 from faultset.core.printable import brief, first_line, printable
 from faultset.datasets.imports.columns import parse_numbers
 from faultset.datasets.imports.telemetry.content import Content, transcode
-from faultset.datasets.imports.telemetry.identity import split_labels
+from faultset.datasets.imports.telemetry.identity import NO_SERVICE, Origin, short_name, split_labels
 from faultset.datasets.imports.telemetry.mapping import FileRule
-from faultset.datasets.imports.telemetry.readers.context import ReadingContext
 from faultset.datasets.imports.telemetry.readers.otlp import add_span
 from faultset.datasets.imports.telemetry.readers.prometheus import UNKNOWN
-from faultset.datasets.imports.telemetry.rows import NO_SERVICE, Origin, StagedSeries, short_name
+from faultset.datasets.imports.telemetry.rows import ReadingContext, StagedSeries
 from faultset.datasets.imports.telemetry.times import parse_time
 from faultset.datasets.telemetry_formats.log_lines import read_level
 from faultset.datasets.telemetry_formats.otlp_json import read_float, read_id, read_int, read_kind, read_status
@@ -174,13 +173,7 @@ def read_parquet(content: Content, context: ReadingContext, rule: FileRule) -> N
 
 
 def table_reader(names: Sequence[str], context: ReadingContext, rule: FileRule, origin: str) -> Any:
-    """Return a function that reads the batches of a table.
-
-    Raises
-    ------
-    DataError
-        The columns do not show what the table holds.
-    """
+    """Return a function that reads the batches of a table; raise DataError if its columns do not show what it holds."""
     fields = column_of(names, rule)
     signal = find_signal(names, rule)
     if not signal:
@@ -198,7 +191,7 @@ def table_reader(names: Sequence[str], context: ReadingContext, rule: FileRule, 
             _read_wide(batch, fields, context, rule)
             return
         columns = {field: _read_column(batch, name) for field, name in fields.items()}
-        times = _parse_times(columns["time"], context)
+        times = [context.parse_time(value) for value in columns["time"]]
         for row in range(batch.num_rows):
             record = {field: column[row] for field, column in columns.items()}
             _READERS[signal](record, times[row], context)
@@ -213,12 +206,8 @@ def _read_column(batch: pa.RecordBatch, name: str) -> list[Any]:
     return column.to_pylist()
 
 
-def _parse_times(values: Sequence[Any], context: ReadingContext) -> list[int | None]:
-    return [context.parse_time(value) for value in values]
-
-
 def _read_wide(batch: pa.RecordBatch, fields: Mapping[str, str], context: ReadingContext, rule: FileRule) -> None:
-    times = _parse_times(_read_column(batch, fields["time"]), context)
+    times = [context.parse_time(value) for value in _read_column(batch, fields["time"])]
     timed = np.array([time is not None for time in times])
     context.rows.drop("has no time", int((~timed).sum()))
     times_ns = np.array([time or 0 for time in times], dtype=np.int64)
@@ -324,17 +313,7 @@ def _read_log(record: Mapping[str, Any], time_ns: int | None, context: ReadingCo
 
 
 def _read_event(record: Mapping[str, Any], time_ns: int | None, context: ReadingContext) -> None:
-    kind, name = short_name(record.get("kind")), short_name(record.get("name"))
-    origin = _build_origin(record, context)
-    row = {
-        "type": short_name(record.get("type")) or "Normal",
-        "reason": short_name(record.get("reason")),
-        "kind": kind,
-        "name": name,
-        "message": context.rows.redact.hide(str(record.get("message") or "")),
-        "count": min(read_int(record.get("count")) or 1, (1 << 31) - 1),
-    }
-    context.rows.add("events", origin if origin.pod or kind != "Pod" else origin._replace(pod=name), time_ns, row)
+    context.add_event(_build_origin(record, context), time_ns, record)
 
 
 _READERS = {"metrics": _read_sample, "spans": _read_span, "logs": _read_log, "events": _read_event}

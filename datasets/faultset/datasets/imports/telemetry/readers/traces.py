@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from faultset.datasets.imports.telemetry.identity import read_origin
-from faultset.datasets.imports.telemetry.readers.context import ReadingContext
+from faultset.datasets.imports.telemetry.identity import Origin, read_origin, short_name
 from faultset.datasets.imports.telemetry.readers.otlp import add_span
-from faultset.datasets.imports.telemetry.rows import Origin, short_name
-from faultset.datasets.telemetry_formats.jaeger import read_span_facts, read_tags
+from faultset.datasets.imports.telemetry.rows import ReadingContext
 from faultset.datasets.telemetry_formats.otlp_json import (
     read_attributes,
     read_float,
@@ -18,6 +16,7 @@ from faultset.datasets.telemetry_formats.otlp_json import (
     read_kind,
     read_status,
 )
+from faultset.datasets.telemetry_formats.spans import read_span_facts, read_tags
 
 _US = 1_000
 SHIFTED = "Jaeger has shifted the time of the span to correct a clock"

@@ -1,4 +1,4 @@
-"""All telemetry as OTLP JSON lines, one export request per line."""
+"""Layouts in the formats of monitoring systems: OTLP JSON lines and OpenMetrics text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
+from faultset.core.times import SECOND_NS
 from faultset.datasets.exports.exporter import ExportLayout
 from faultset.datasets.format.episodes import table_file
 from faultset.datasets.format.schemas import TABLES, time_column
+from faultset.datasets.imports.formats.labelled_series import read_table
 from faultset.datasets.metrics.roles import builtin_catalogue
-from faultset.datasets.table_reading import read_table
+from faultset.datasets.metrics.series import sample_text, series_labels
 from faultset.datasets.telemetry_formats.otlp_json import (
     EVENT_NAME,
     OUR_EVENTS,
@@ -25,6 +28,7 @@ from faultset.datasets.telemetry_formats.otlp_json import (
     STATUS_NUMBERS,
     encode_attributes,
 )
+from faultset.datasets.telemetry_formats.prometheus import KIND_MARK
 from faultset.datasets.views import EpisodeView
 
 _SCOPE = {"name": "faultset"}
@@ -64,10 +68,10 @@ def _lines(view: EpisodeView, table: str) -> Iterator[dict[str, Any]]:
     for resource, rows in _batches(view, table):
         match table:
             case "metrics":
-                items = {"scope": _SCOPE, "metrics": list(_metrics(rows, roles))}
+                items = {"scope": _SCOPE, "metrics": list(_build_metrics(rows, roles))}
                 yield {"resourceMetrics": [{"resource": resource, "scopeMetrics": [items]}]}
             case "spans":
-                items = {"scope": _SCOPE, "spans": [_span(row) for row in rows]}
+                items = {"scope": _SCOPE, "spans": [_build_span(row) for row in rows]}
                 yield {"resourceSpans": [{"resource": resource, "scopeSpans": [items]}]}
             case _:
                 write = {"logs": _build_log_record, "events": _build_event_record}.get(table)
@@ -99,7 +103,7 @@ def _batches(view: EpisodeView, table: str) -> Iterator[tuple[dict[str, Any], li
             yield {"attributes": encode_attributes(facts)}, rows
 
 
-def _metrics(rows: list[dict[str, Any]], roles: dict[str, dict[str, str]]) -> Iterator[dict[str, Any]]:
+def _build_metrics(rows: list[dict[str, Any]], roles: dict[str, dict[str, str]]) -> Iterator[dict[str, Any]]:
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         value = row["value"] if math.isfinite(row["value"]) else str(row["value"])
@@ -124,7 +128,7 @@ def _find_role(metric: str, roles: dict[str, dict[str, str]]) -> dict[str, str] 
     return vars(matching) if matching is not None and matching not in builtin_catalogue().rows else None
 
 
-def _span(row: dict[str, Any]) -> dict[str, Any]:
+def _build_span(row: dict[str, Any]) -> dict[str, Any]:
     facts = json.loads(row["attributes"]) | {
         "peer.service": row["peer_service"],
         OUR_FIELDS + "status_code": row["status_code"],
@@ -174,3 +178,69 @@ def _build_other_record(row: dict[str, Any], table: str) -> dict[str, Any]:
     facts = {name: value for name, value in row.items() if name not in (time, "service", "episode")}
     attributes = {EVENT_NAME: OUR_EVENTS + table} | {OUR_FIELDS + name: value for name, value in facts.items()}
     return {"timeUnixNano": str(row[time]), "attributes": encode_attributes(attributes)}
+
+
+_KEYS = ["service", "pod", "container", "labels"]
+
+
+class OpenMetricsExport(ExportLayout):
+    """`<episode>.om`.
+
+    Gauges keep their type, and so do counters whose names end in `_total`. All other metrics have the type unknown:
+    parts of histograms may lack buckets that readers of histograms require. There are no exemplars.
+    """
+
+    def unavailable_reason(self, episode: str) -> str | None:
+        """Return a reason if the episode has no metrics."""
+        if not self.dataset.files[episode].get(table_file("metrics")):
+            return "OpenMetrics needs metrics, but the episode has none"
+        return None
+
+    def write(self, episode: str) -> None:
+        """Write the samples of an episode, sorted by family and series."""
+        table = self.dataset.view(episode).table("metrics").unify_dictionaries()
+        (self.folder / f"{episode}.om").write_text(openmetrics_text(table), encoding="utf-8")
+
+
+def openmetrics_text(metrics: pa.Table) -> str:
+    """Return the samples of a metrics table as OpenMetrics text; samples that repeat a time of their series are
+    dropped."""
+    columns = {name: metrics[name].cast(pa.string()).fill_null("").to_pandas() for name in ("metric", "kind", *_KEYS)}
+    frame = pd.DataFrame(columns)
+    frame["time"] = metrics["time"].cast(pa.int64()).to_numpy()
+    frame["value"] = metrics["value"].to_numpy()
+    frame = frame.sort_values(["metric", *_KEYS, "time"], kind="stable")
+    frame = frame.drop_duplicates(["metric", *_KEYS, "time"])
+    series = frame.groupby(["metric", *_KEYS], sort=False).ngroup().to_numpy()
+    first = np.flatnonzero(np.diff(series, prepend=-1))
+    prefixes = [_format_series(*row) for row in frame[["metric", *_KEYS]].iloc[first].itertuples(index=False)]
+    times = frame["time"].to_numpy()
+    stamps = [
+        f"{second}.{fraction:09d}" for second, fraction in zip(times // SECOND_NS, times % SECOND_NS, strict=True)
+    ]
+    values = [sample_text(value) for value in frame["value"].tolist()]
+    lines = np.array([f"{prefixes[n]} {value} {stamp}" for n, value, stamp in zip(series, values, stamps, strict=True)])
+    names = frame["metric"].to_numpy()
+    starts = np.flatnonzero(np.concatenate([[True], names[1:] != names[:-1]])) if len(names) else np.zeros(0, int)
+    text = []
+    for start, end in zip(starts, [*starts[1:], len(names)], strict=True):
+        text += _head_lines(str(names[start]), str(frame["kind"].iloc[start]))
+        text += lines[start:end].tolist()
+    return "\n".join([*text, "# EOF"]) + "\n"
+
+
+def _head_lines(metric: str, kind: str) -> list[str]:
+    """Return the lines with type and help of a metric; the help names our kind, which a re-import reads."""
+    family = metric.removesuffix("_total") if kind == "counter" else metric
+    declared = "counter" if family != metric else "gauge" if kind == "gauge" else "unknown"
+    return [f"# HELP {family} {KIND_MARK}{kind}", f"# TYPE {family} {declared}"]
+
+
+def _format_series(metric: str, service: str, pod: str, container: str, labels: str) -> str:
+    pairs = series_labels(service, pod, container, labels)
+    inside = ",".join(f'{name}="{_escape(value)}"' for name, value in pairs.items())
+    return f"{metric}{{{inside}}}" if inside else metric
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

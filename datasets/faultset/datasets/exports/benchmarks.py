@@ -1,11 +1,11 @@
-"""The Parquet layouts of RCAEval and rcabench."""
+"""Layouts of benchmarks for root cause analysis: OpenRCA, RCAEval and rcabench."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from faultset.core.files import parquet_path
@@ -21,15 +22,189 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import ExportLayout, ExportOptions
 from faultset.datasets.format.labels import Label, RootCause
+from faultset.datasets.imports.columns import empty_to_null, encode_words
+from faultset.datasets.imports.formats.openrca_rows import LOCAL, SLOT_NS, TASK_FIELDS
+from faultset.datasets.views import EpisodeView
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
+
+
+def _write_csv(table: pa.Table, path: Path) -> None:
+    """Write a table as CSV with quoted text; create the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plain = [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in table.schema]
+    pacsv.write_csv(table.cast(pa.schema(plain)), path)
+
+
+def _text(table: pa.Table, *names: str) -> pa.ChunkedArray:
+    """Return a column as text; null cells are taken from the next column."""
+    return pc.coalesce(*(table[name].cast(pa.string()) for name in names))
+
+
+def _find_onset(label: Label) -> int:
+    assert label.onset_ns is not None  # `unavailable_reason` refuses episodes without a fault
+    return label.onset_ns
+
+
+class _NeedsFault(ExportLayout):
+    title = ""
+
+    def unavailable_reason(self, episode: str) -> str | None:
+        """Return a reason if the episode has no fault."""
+        fault = self.dataset.label(episode).fault
+        return f"{self.title} needs a fault, but the episode has none" if fault is None else None
+
+
+_QUESTIONS = {
+    "time": "root cause occurrence datetime",
+    "component": "root cause component",
+    "reason": "root cause reason",
+}
+_SCORING_POINTS = {
+    "time": "The {which} root cause occurrence time is within 1 minutes (i.e., <=1min) of {value}",
+    "component": "The {which} predicted root cause component is {value}",
+    "reason": "The {which} predicted root cause reason is {value}",
+}
+_LEVELS = {"Node": "node", "Pod": "pod"}
+_MILLI = 1_000_000
+_MICRO = 1_000
+
+
+class OpenRCAExport(_NeedsFault):
+    """Folders `<app>/<episode>` with `record.csv`, `query.csv` and `telemetry/<day>/{metric,trace,log}`."""
+
+    title = "OpenRCA"
+
+    def write(self, episode: str) -> None:
+        """Write a system: its record, its seven queries, and its telemetry by local day."""
+        view, label = self.dataset.view(episode), self.dataset.label(episode)
+        root = self.folder / view.context.app.replace("/", "-") / episode
+        records = _list_faulty(label)
+        _write_csv(pa.Table.from_pylist(records), root / "record.csv")
+        _write_csv(pa.Table.from_pylist(list(_queries(label, records))), root / "query.csv")
+        wide = view.wide(max(1.0, self.options.step_s), self.options.roles)
+        for kind, file, clock, table in (
+            ("metric", "metric_container", SECOND_NS, _openrca_metrics(wide)),
+            ("trace", "trace_span", _MILLI, _openrca_spans(view)),
+            ("log", "log_service", SECOND_NS, _openrca_logs(view)),
+        ):
+            for day, rows in _split_by_day(table):
+                moments = pc.divide(rows["time_ns"], clock)
+                rows = rows.set_column(rows.schema.get_field_index("time_ns"), "timestamp", moments)
+                _write_csv(rows, root / "telemetry" / day / kind / f"{file}.csv")
+
+
+def _to_local(time_ns: int) -> datetime:
+    return datetime.fromtimestamp(time_ns // SECOND_NS, UTC).astimezone(LOCAL)
+
+
+def _list_faulty(label: Label) -> list[dict[str, Any]]:
+    """Return a row per faulty service; the service is the component."""
+    onset = _find_onset(label)
+    causes = {cause.service: cause for cause in label.root_causes}
+    faults = {fault.target: fault.fault for fault in label.faults}
+    return [
+        {
+            "level": _LEVELS.get(cause.kind, "service"),
+            "component": service,
+            "timestamp": onset / SECOND_NS,
+            "datetime": f"{_to_local(onset):%Y-%m-%d %H:%M:%S}",
+            "reason": faults.get(service, label.fault),
+        }
+        for service, cause in causes.items()
+    ]
+
+
+def _queries(label: Label, records: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    onset = _find_onset(label)
+    start = onset // SLOT_NS * SLOT_NS
+    when = f"{_to_local(start):%B %d, %Y, from %H:%M} to {_to_local(start + SLOT_NS):%H:%M}"
+    number = "one failure" if len(records) == 1 else f"failures of {len(records)} components"
+    for task, fields in TASK_FIELDS.items():
+        answer = " and the ".join(_QUESTIONS[name] for name in fields)
+        lines = [
+            _SCORING_POINTS[name].format(
+                which="only" if len(records) == 1 else f"{position}-th",
+                value=record["datetime" if name == "time" else name],
+            )
+            for position, record in enumerate(records, start=1)
+            for name in fields
+        ]
+        yield {
+            "task_index": task,
+            "instruction": f"On {when} (UTC+8), the system had {number}. Find the {answer}.",
+            "scoring_points": "\n".join(lines) + "\n",
+        }
+
+
+def _openrca_metrics(wide: pd.DataFrame) -> pa.Table:
+    times = pd.DatetimeIndex(wide.index).as_unit("ns").asi8
+    owners = [str(service) for service, _ in wide.columns]
+    names = [str(metric) for _, metric in wide.columns]
+    rows = len(times)
+    table = pa.table(
+        {
+            "time_ns": pa.array(np.tile(times, len(names)), pa.int64()),
+            "cmdb_id": pa.array(np.repeat(owners, rows).tolist(), pa.string()),
+            "kpi_name": pa.array(np.repeat(names, rows).tolist(), pa.string()),
+            "value": pa.array(wide.to_numpy(dtype=float).T.reshape(-1), from_pandas=True),
+        }
+    )
+    return table.filter(pc.is_valid(table["value"]))
+
+
+def _openrca_spans(view: EpisodeView) -> pa.Table:
+    spans = view.table("spans")
+    protocol = pc.if_else(pc.greater_equal(spans["status_code"], 100), "http", "rpc")
+    outcome = pc.if_else(pc.equal(_text(spans, "status"), "error"), "error", "ok")
+    return pa.table(
+        {
+            "time_ns": spans["time"].cast(pa.int64()),
+            "cmdb_id": _text(spans, "service", "reported_service"),
+            "span_id": spans["span_id"],
+            "trace_id": spans["trace_id"],
+            "duration": pc.divide(pc.add(spans["duration_ns"], _MICRO // 2), _MICRO),
+            "type": pc.coalesce(protocol, pa.scalar("")),
+            "status_code": pc.coalesce(_text(spans, "status_code"), outcome),
+            "operation_name": _text(spans, "operation"),
+            "parent_span": pc.coalesce(spans["parent_span_id"], pa.scalar("")),
+        }
+    )
+
+
+def _openrca_logs(view: EpisodeView) -> pa.Table:
+    logs = view.table("logs")
+    return pa.table(
+        {
+            "log_id": pa.array(np.arange(1, len(logs) + 1)),
+            "time_ns": logs["time"].cast(pa.int64()),
+            "cmdb_id": _text(logs, "service", "pod"),
+            "log_name": _text(logs, "container"),
+            # The layout has no column for levels.
+            "value": pc.coalesce(
+                pc.binary_join_element_wise(_text(logs, "level"), logs["message"], ": "), logs["message"]
+            ),
+        }
+    )
+
+
+def _split_by_day(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the folder name and the rows of each local day."""
+    offset = LOCAL.utcoffset(None)
+    times = table["time_ns"].to_numpy()
+    days = (times // SECOND_NS + int(offset.total_seconds())) // 86_400
+    for day in np.unique(days):
+        yield f"{datetime.fromtimestamp(int(day) * 86_400, UTC):%Y_%m_%d}", table.filter(pa.array(days == day))
+
 
 _UNKNOWN_ERROR_CODE = 2
 """gRPC's code for unknown errors."""
 
 
-class RCAEvalExport(ExportLayout):
+class RCAEvalExport(_NeedsFault):
     """Cases `<app>_<service>_<fault>_<number>` with metrics.parquet, logs.parquet and traces.parquet."""
+
+    title = "RCAEval"
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
         super().__init__(dataset, options, folder)
@@ -38,21 +213,15 @@ class RCAEvalExport(ExportLayout):
 
     def unavailable_reason(self, episode: str) -> str | None:
         """Return a reason if the episode has no fault, or not exactly one target."""
-        label = self.dataset.label(episode)
-        if label.fault is None:
-            return "RCAEval needs a fault, but the episode has none"
-        if len(label.targets) != 1:
-            return f"a case of RCAEval has one target, but the episode has {len(label.targets)}"
-        return None
+        targets = len(self.dataset.label(episode).targets)
+        several = f"a case of RCAEval has one target, but the episode has {targets}"
+        return super().unavailable_reason(episode) or (several if targets != 1 else None)
 
     def write(self, episode: str) -> None:
         """Write a case: metrics on a grid of whole seconds, log lines and spans."""
         view, label = self.dataset.view(episode), self.dataset.label(episode)
         app = _word(view.context.app)
-        # `unavailable_reason` refuses episodes without a fault.
-        assert label.fault is not None
-        assert label.onset_ns is not None
-        service, fault = _word(label.targets[0]), _word(label.fault)
+        service, fault = _word(label.targets[0]), _word(str(label.fault))
         stem = f"{app}_{service}_{fault}"
         self._numbers[stem] += 1
         case = f"{stem}_{self._numbers[stem]}"
@@ -63,9 +232,9 @@ class RCAEvalExport(ExportLayout):
         names = [f"{_word(owner)}_{metric}" for owner, metric in frame.columns]
         arrays = [pa.array(frame.iloc[:, number].to_numpy(), from_pandas=True) for number in range(len(names))]
         _write(pa.table([times, *arrays], names=["time", *names]), folder / "metrics.parquet")
-        onset = label.onset_ns // SECOND_NS
+        onset = _find_onset(label) // SECOND_NS
         (folder / "inject_time.txt").write_text(f"{onset}\n")
-        logs, spans = _logs(view.table("logs")), _traces(view.table("spans"))
+        logs, spans = _rcaeval_logs(view.table("logs")), _rcaeval_traces(view.table("spans"))
         if len(logs):
             _write(logs, folder / "logs.parquet")
         if len(spans):
@@ -97,20 +266,19 @@ def _write(table: pa.Table, path: Path) -> None:
     pq.write_table(table, parquet_path(path), compression="zstd")
 
 
-def _logs(logs: pa.Table) -> pa.Table:
+def _rcaeval_logs(logs: pa.Table) -> pa.Table:
     rows = {
         "timestamp": logs["time"].cast(pa.int64()),
-        "container_name": pc.coalesce(logs["service"].cast(pa.string()), logs["container"].cast(pa.string())),
+        "container_name": _text(logs, "service", "container"),
         "message": logs["message"],
-        "level": logs["level"].cast(pa.string()),
+        "level": _text(logs, "level"),
     }
     return pa.table(rows)
 
 
-def _traces(spans: pa.Table) -> pa.Table:
+def _rcaeval_traces(spans: pa.Table) -> pa.Table:
     starts_ns = spans["time"].cast(pa.int64()).to_numpy()
-    service = pc.coalesce(spans["service"].cast(pa.string()), spans["reported_service"].cast(pa.string()))
-    status = spans["status"].cast(pa.string())
+    status = _text(spans, "status")
     code_of_status = pc.case_when(
         pc.make_struct(pc.equal(status, "error"), pc.equal(status, "ok")),
         pa.scalar(float(_UNKNOWN_ERROR_CODE)),
@@ -120,9 +288,9 @@ def _traces(spans: pa.Table) -> pa.Table:
     rows = {
         "traceID": spans["trace_id"],
         "spanID": spans["span_id"],
-        "serviceName": service,
-        "methodName": spans["operation"].cast(pa.string()),
-        "operationName": spans["operation"].cast(pa.string()),
+        "serviceName": _text(spans, "service", "reported_service"),
+        "methodName": _text(spans, "operation"),
+        "operationName": _text(spans, "operation"),
         "startTimeMillis": starts_ns // 1_000_000,
         "startTime": starts_ns // 1_000,
         "duration": np.round(spans["duration_ns"].to_numpy() / 1_000).astype(np.int64),
@@ -137,8 +305,10 @@ _POD, _CONTAINER = "attr.k8s.pod.name", "attr.k8s.container.name"
 _STATISTIC = r"_(sum|count|bucket)$"
 
 
-class RCABenchExport(ExportLayout):
+class RCABenchExport(_NeedsFault):
     """`data/<dataset>/<datapack>/` and `meta/<dataset>/`, in the format of converted datapacks."""
+
+    title = "rcabench"
 
     def __init__(self, dataset: Dataset, options: ExportOptions, folder: Path) -> None:
         super().__init__(dataset, options, folder)
@@ -149,19 +319,13 @@ class RCABenchExport(ExportLayout):
         self._data.mkdir(parents=True)
         self._meta.mkdir(parents=True)
 
-    def unavailable_reason(self, episode: str) -> str | None:
-        """Return a reason if the episode has no fault."""
-        fault = self.dataset.label(episode).fault
-        return "rcabench needs a fault, but the episode has none" if fault is None else None
-
     def write(self, episode: str) -> None:
         """Write a datapack, split at the onset."""
         view, label = self.dataset.view(episode), self.dataset.label(episode)
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{view.context.app}-{episode}")
         folder = self._data / name
         folder.mkdir()
-        onset = label.onset_ns
-        assert onset is not None  # `unavailable_reason` refuses episodes without a fault
+        onset = _find_onset(label)
         metrics = view.table("metrics")
         tables = {
             "metrics": _samples(metrics, "gauge"),
@@ -174,8 +338,9 @@ class RCABenchExport(ExportLayout):
             before = pc.less(table["time"].cast(pa.int64()), onset)
             for stage, mask in (("normal", before), ("abnormal", pc.invert(before))):
                 _write(table.filter(mask), folder / f"{stage}_{kind}.parquet")
-        _write_json(folder / "env.json", _environment(view.window, onset, view.context.app))
-        _write_json(folder / "injection.json", _injection(name, label))
+        files = {"env": _environment(view.window, onset, view.context.app), "injection": _injection(name, label)}
+        for stem, content in files.items():
+            (folder / f"{stem}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         self._rows.append({"datapack": name, "label": label})
 
     def finish(self) -> None:
@@ -237,11 +402,11 @@ def _samples(metrics: pa.Table, kind: str) -> pa.Table:
     rows = metrics.filter(pc.equal(metrics["kind"], kind))
     columns: dict[str, Any] = {
         "time": rows["time"].cast(_CLOCK),
-        "metric": rows["metric"].cast(pa.string()),
+        "metric": _text(rows, "metric"),
         "value": rows["value"],
-        "service_name": rows["service"].cast(pa.string()),
-        _POD: rows["pod"].cast(pa.string()),
-        _CONTAINER: rows["container"].cast(pa.string()),
+        "service_name": _text(rows, "service"),
+        _POD: _text(rows, "pod"),
+        _CONTAINER: _text(rows, "container"),
     }
     return pa.table(columns | _attributes(rows["labels"], columns))
 
@@ -252,7 +417,7 @@ def _histograms(metrics: pa.Table) -> pa.Table:
     tables = []
     for statistic in ("count", "sum"):
         rows = metrics.filter(pc.equal(metrics["kind"], statistic))
-        family = pc.replace_substring_regex(rows["metric"].cast(pa.string()), _STATISTIC, "")
+        family = pc.replace_substring_regex(_text(rows, "metric"), _STATISTIC, "")
         # Joins never match null keys.
         columns = {key: pc.fill_null(rows[key].cast(pa.string()), "") for key in keys}
         columns |= {"time": rows["time"].cast(pa.int64()), "metric": family, statistic: rows["value"]}
@@ -260,20 +425,17 @@ def _histograms(metrics: pa.Table) -> pa.Table:
     joined = tables[0].join(tables[1], keys=["time", *keys, "metric"], join_type="full outer")
     joined = joined.sort_by([("metric", "ascending"), ("service", "ascending"), ("time", "ascending")])
 
-    def text(name: str) -> pa.ChunkedArray:
-        return pc.if_else(pc.equal(joined[name], ""), pa.scalar(None, pa.string()), joined[name])
-
     nulls = pa.nulls(len(joined), pa.float64())
     content: dict[str, Any] = {
         "time": joined["time"].cast(_CLOCK),
         "metric": joined["metric"],
-        "service_name": text("service"),
+        "service_name": empty_to_null(joined["service"]),
         "count": joined["count"],
         "sum": joined["sum"],
         "min": nulls,
         "max": nulls,
-        _POD: text("pod"),
-        _CONTAINER: text("container"),
+        _POD: empty_to_null(joined["pod"]),
+        _CONTAINER: empty_to_null(joined["container"]),
     }
     return pa.table(content | _attributes(joined["labels"], content))
 
@@ -284,12 +446,12 @@ def _rcabench_traces(spans: pa.Table) -> pa.Table:
         "trace_id": spans["trace_id"],
         "span_id": spans["span_id"],
         "parent_span_id": pc.fill_null(spans["parent_span_id"], ""),
-        "service_name": spans["service"].cast(pa.string()),
-        "span_name": spans["operation"].cast(pa.string()),
+        "service_name": _text(spans, "service"),
+        "span_name": _text(spans, "operation"),
         "duration": spans["duration_ns"].cast(pa.uint64()),
-        "attr.span_kind": pc.utf8_capitalize(spans["kind"].cast(pa.string())),
-        "attr.status_code": pc.utf8_capitalize(spans["status"].cast(pa.string())),
-        _POD: spans["pod"].cast(pa.string()),
+        "attr.span_kind": pc.utf8_capitalize(_text(spans, "kind")),
+        "attr.status_code": pc.utf8_capitalize(_text(spans, "status")),
+        _POD: _text(spans, "pod"),
         "attr.http.response.status_code": spans["status_code"].cast(pa.uint16()),
     }
     return pa.table(columns | _attributes(spans["attributes"], columns))
@@ -300,22 +462,18 @@ def _rcabench_logs(logs: pa.Table) -> pa.Table:
         "time": logs["time"].cast(_CLOCK),
         "trace_id": pc.fill_null(logs["trace_id"], ""),
         "span_id": pc.fill_null(logs["span_id"], ""),
-        "service_name": logs["service"].cast(pa.string()),
-        "level": pc.utf8_upper(logs["level"].cast(pa.string())),
+        "service_name": _text(logs, "service"),
+        "level": pc.utf8_upper(_text(logs, "level")),
         "message": logs["message"],
-        _POD: logs["pod"].cast(pa.string()),
-        _CONTAINER: logs["container"].cast(pa.string()),
+        _POD: _text(logs, "pod"),
+        _CONTAINER: _text(logs, "container"),
     }
     return pa.table(columns)
 
 
 def _attributes(texts: pa.ChunkedArray, columns: Container[str]) -> dict[str, pa.Array]:
     """Return a text column per key of JSON objects, except for existing columns; distinct objects are parsed once."""
-    column = texts.combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks else pa.array([], pa.string())
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
+    column = encode_words(texts)
     maps = [json.loads(text) for text in column.dictionary.to_pylist()]
     codes = column.indices.to_numpy(zero_copy_only=False)
     attributes = {}
@@ -325,7 +483,3 @@ def _attributes(texts: pa.ChunkedArray, columns: Container[str]) -> dict[str, pa
         if f"attr.{key}" not in columns:
             attributes[f"attr.{key}"] = pa.array(words, pa.string()).take(pa.array(codes.astype(np.int64)))
     return attributes
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

@@ -1,1 +1,0 @@
-"""Import formats of labelled series; each series becomes a recording."""
