@@ -6,6 +6,7 @@ import csv
 import json
 import tarfile
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets import examine
-from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.formats.nezha import NezhaImport
 from faultset.datasets.imports.formats.nezha_files import read_logs, read_spans
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.testing import check_importer
+from tests.datasets.imports.importing import load, problems
 
 SECOND = 10**9
 DAY = "2023-01-29"
@@ -136,24 +137,27 @@ def fault(clock: str, stamp_s: int, kind: str) -> dict[str, str]:
     }
 
 
-def imported(root: Path, out: Path) -> Dataset:
-    import_dataset("nezha", root, out, workers=1)
-    return open_dataset(out)
+imported = partial(load, "nezha")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """An import of the unchanged sample."""
+    folder = tmp_path_factory.mktemp("sample")
+    write_day(folder / "in")
+    return imported(folder / "in", folder / "out")
 
 
 def episode_of(dataset: Dataset, kind: str) -> str:
     return next(e for e in dataset.episodes if dataset.label(e).fault == kind)
 
 
-def test_every_fault_of_a_nezha_day_is_an_episode_that_verifies(root: Path, tmp_path: Path) -> None:
-    dataset = imported(root, tmp_path / "out")
+def test_every_fault_of_a_nezha_day_is_an_episode_that_verifies(dataset: Dataset) -> None:
 
     assert len(dataset.episodes) == 2
-    assert not [finding for finding in verify(tmp_path / "out") if finding.severity == "error"]
 
 
-def test_the_fault_free_minute_is_moved_before_the_view_and_can_be_moved_back(root: Path, tmp_path: Path) -> None:
-    dataset = imported(root, tmp_path / "out")
+def test_the_fault_free_minute_is_moved_before_the_view_and_can_be_moved_back(dataset: Dataset) -> None:
     view = dataset.view(episode_of(dataset, "return"))
     context = view.context
 
@@ -166,8 +170,7 @@ def test_the_fault_free_minute_is_moved_before_the_view_and_can_be_moved_back(ro
     assert (reference["time"].astype("int64") - context.reference_moved_ns).min() == ns("08:46:20")
 
 
-def test_rows_in_two_files_come_once_and_rows_of_other_minutes_not_at_all(root: Path, tmp_path: Path) -> None:
-    dataset = imported(root, tmp_path / "out")
+def test_rows_in_two_files_come_once_and_rows_of_other_minutes_not_at_all(dataset: Dataset) -> None:
     view = dataset.view(episode_of(dataset, "return"))
     own = view.spans()[lambda f: f["time"].astype("int64") >= view.reference[1]]
 
@@ -175,8 +178,7 @@ def test_rows_in_two_files_come_once_and_rows_of_other_minutes_not_at_all(root: 
     assert len(view.logs()) == 2 * 2 + 2 + 4
 
 
-def test_roots_have_no_parent_and_spans_across_services_are_served_and_called(root: Path, tmp_path: Path) -> None:
-    dataset = imported(root, tmp_path / "out")
+def test_roots_have_no_parent_and_spans_across_services_are_served_and_called(dataset: Dataset) -> None:
     view = dataset.view(episode_of(dataset, "return"))
     first = view.spans()[lambda f: f["trace_id"] == "a"].set_index("span_id")
 
@@ -188,8 +190,7 @@ def test_roots_have_no_parent_and_spans_across_services_are_served_and_called(ro
     assert view.context.workload_entry == "ts-gateway-service"
 
 
-def test_messages_lose_clock_level_and_ids_which_are_columns(root: Path, tmp_path: Path) -> None:
-    dataset = imported(root, tmp_path / "out")
+def test_messages_lose_clock_level_and_ids_which_are_columns(dataset: Dataset) -> None:
     logs = dataset.view(episode_of(dataset, "return")).logs()
 
     assert set(logs["message"]) == {"c.s.Contacts#31 find", "c.s.Contacts#34 found"}
@@ -206,13 +207,10 @@ def test_metric_times_come_from_the_printed_clock_when_the_stamp_is_years_late(r
 
     own = cpu[cpu["time"].astype("int64") >= view.reference[1]]
     assert own["value"].tolist() == [5.0, 6.0, 7.0, 8.0]
-    assert any(f"{late} s away" in issue.problem for issue in examine(root).data_issues)
+    assert any(f"{late} s away" in problem for problem in problems(root))
 
 
-def test_the_reference_has_the_sample_that_was_taken_at_the_end_of_the_fault_free_minute(
-    root: Path, tmp_path: Path
-) -> None:
-    dataset = imported(root, tmp_path / "out")
+def test_the_reference_has_the_sample_that_was_taken_at_the_end_of_the_fault_free_minute(dataset: Dataset) -> None:
     view = dataset.view(episode_of(dataset, "return"))
     cpu = view.metrics()[lambda f: (f["metric"] == "CpuUsageRate(%)") & (f["service"] == "ts-contacts-service")]
     reference = cpu[cpu["time"].astype("int64") < view.reference[1]]
@@ -220,8 +218,7 @@ def test_the_reference_has_the_sample_that_was_taken_at_the_end_of_the_fault_fre
     assert reference["value"].tolist() == [2.0]
 
 
-def test_what_was_not_measured_has_no_row_and_repeated_headers_are_no_samples(root: Path, tmp_path: Path) -> None:
-    dataset = imported(root, tmp_path / "out")
+def test_what_was_not_measured_has_no_row_and_repeated_headers_are_no_samples(dataset: Dataset) -> None:
     metrics = dataset.view(episode_of(dataset, "cpu_contention")).metrics()
 
     # One reference and four own samples for each pod and metric; only the fifth minute lacks its latency.
@@ -235,8 +232,7 @@ def test_what_was_not_measured_has_no_row_and_repeated_headers_are_no_samples(ro
     assert metrics["value"].notna().all()
 
 
-def test_metrics_of_the_node_belong_to_no_service(root: Path, tmp_path: Path) -> None:
-    dataset = imported(root, tmp_path / "out")
+def test_metrics_of_the_node_belong_to_no_service(dataset: Dataset) -> None:
     metrics = dataset.view(episode_of(dataset, "return")).metrics()
     node = metrics[metrics["metric"] == "NodeCpuUsageRate(%)"]
 
@@ -254,10 +250,7 @@ def test_labels_of_metrics_stay_json_whatever_a_pod_is_called(root: Path, tmp_pa
     assert {json.loads(text)["seen_from_pod"] for text in node["labels"]} == {GATE, f"'{CONTACTS}\\"}
 
 
-def test_the_onset_is_the_first_broken_request_where_that_comes_before_the_stated_time(
-    root: Path, tmp_path: Path
-) -> None:
-    dataset = imported(root, tmp_path / "out")
+def test_the_onset_is_the_first_broken_request_where_that_comes_before_the_stated_time(dataset: Dataset) -> None:
     label = dataset.label(episode_of(dataset, "return"))
 
     assert label.effective_ns == label.inject_start_ns == ns("08:50:40")
@@ -281,7 +274,7 @@ def test_without_a_sign_the_stated_time_is_the_onset_in_utc_whatever_the_stamp_s
     assert label.inject_start_ns == ns("08:56:40")
     assert label.effective_ns is None
     assert label.root_causes[0].metric == "CpuUsageRate(%)"
-    found = [issue.problem for issue in examine(root).data_issues]
+    found = problems(root)
     assert "inject_timestamp disagrees with inject_time in 1 of 2 faults, by -28740 to -28740 s." in found
 
 
@@ -306,7 +299,7 @@ def test_a_time_that_was_read_from_the_middle_of_a_message_is_not_used(root: Pat
     assert odd["time"] == ns("08:52:31")
     assert odd["level"] == "error"
     assert odd["message"] == 'o.a.Servlet#175 threw [{"timestamp":"2023-01-29T01:00:00"}]'
-    assert any("TimeUnixNano of 1 lines" in issue.problem for issue in examine(root).data_issues)
+    assert any("TimeUnixNano of 1 lines" in problem for problem in problems(root))
 
 
 def test_a_row_torn_by_two_writers_keeps_the_whole_record_at_its_beginning(root: Path) -> None:
@@ -318,7 +311,7 @@ def test_a_row_torn_by_two_writers_keeps_the_whole_record_at_its_beginning(root:
 
     read = read_logs([path])
     assert read[read["TraceID"] == "cc"]["message"].tolist() == ["u.c.User#48 get user"]
-    assert any("two writers" in issue.problem for issue in examine(root).data_issues)
+    assert any("two writers" in problem for problem in problems(root))
 
 
 def test_messages_that_are_json_themselves_give_their_severity_and_text(root: Path) -> None:
@@ -362,7 +355,7 @@ def test_a_day_without_logs_has_an_empty_table(root: Path, tmp_path: Path) -> No
 
     assert len(view.logs()) == 0
     assert len(view.spans()) == 14
-    assert any("There is no file" in issue.problem for issue in examine(root).data_issues)
+    assert any("There is no file" in problem for problem in problems(root))
 
 
 def test_a_day_without_its_fault_free_part_is_refused(root: Path) -> None:

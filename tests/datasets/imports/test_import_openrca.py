@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from faultset.core.errors import DataError
 from faultset.datasets import examine
-from faultset.datasets.checks.verification import verify
-from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.dataset import open_dataset
 from faultset.datasets.imports.formats.openrca import OpenRCAImport
 from faultset.datasets.imports.formats.openrca_rows import System
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.testing import check_importer
 from faultset.datasets.views import EpisodeView
+from tests.datasets.imports.importing import load, problems
 
 SECOND = 10**9
 SLOT = 1_614_841_200
@@ -134,9 +135,7 @@ def only(root: Path, out: Path) -> EpisodeView:
     return dataset.view(episode)
 
 
-def imported(root: Path, out: Path) -> Dataset:
-    import_dataset("openrca", root, out, workers=1)
-    return open_dataset(out)
+imported = partial(load, "openrca")
 
 
 def test_all_three_systems_import_side_by_side_and_verify(tmp_path: Path) -> None:
@@ -147,7 +146,6 @@ def test_all_three_systems_import_side_by_side_and_verify(tmp_path: Path) -> Non
 
     assert OpenRCAImport().recognises(root)
     assert {dataset.view(e).context.app for e in dataset.episodes} == {"bank", "market-cloudbed-1", "telecom"}
-    assert not [finding for finding in verify(tmp_path / "out") if finding.severity == "error"]
 
 
 def test_day_folders_are_local_and_telemetry_is_utc(tmp_path: Path) -> None:
@@ -254,7 +252,7 @@ def test_records_of_one_half_hour_are_one_episode_with_all_its_causes(tmp_path: 
     assert [cause.name for cause in label.root_causes] == ["node-5", "adservice2-0"]
     assert [cause.kind for cause in label.root_causes] == ["Node", "Pod"]
     assert label.inject_start_ns == FAULT * SECOND
-    assert any("2 records fall into the same half hour" in issue.problem for issue in examine(tmp_path).data_issues)
+    assert any("2 records fall into the same half hour" in problem for problem in problems(tmp_path))
 
 
 def test_a_system_without_logs_has_an_empty_table(tmp_path: Path) -> None:
@@ -262,7 +260,7 @@ def test_a_system_without_logs_has_an_empty_table(tmp_path: Path) -> None:
 
     assert len(view.logs()) == 0
     assert len(view.metrics()) == 5
-    assert any("There are no log files" in issue.problem for issue in examine(tmp_path).data_issues)
+    assert any("There are no log files" in problem for problem in problems(tmp_path))
 
 
 def test_log_values_with_line_breaks_stay_whole(tmp_path: Path) -> None:
@@ -424,7 +422,7 @@ def test_a_day_without_telemetry_is_named(tmp_path: Path) -> None:
 def test_a_record_whose_two_times_disagree_is_an_oddity(tmp_path: Path) -> None:
     records(bank(tmp_path), f"pod,Tomcat01,{FAULT},2021-03-04 07:10:00,high CPU usage")
 
-    assert any("disagree in 1 of 1 records" in issue.problem for issue in examine(tmp_path).data_issues)
+    assert any("disagree in 1 of 1 records" in problem for problem in problems(tmp_path))
 
 
 def test_children_that_outlive_their_parents_give_a_wrong_unit_away(tmp_path: Path) -> None:
@@ -435,7 +433,7 @@ def test_children_that_outlive_their_parents_give_a_wrong_unit_away(tmp_path: Pa
         f"{SLOT * 1000 + 50},adservice2-0,b,t1,20,rpc,0,x,a",
     )
 
-    assert any("1 of 1 spans begin after their parent" in issue.problem for issue in examine(tmp_path).data_issues)
+    assert any("1 of 1 spans begin after their parent" in problem for problem in problems(tmp_path))
 
 
 def test_the_importer_keeps_what_importers_promise(tmp_path: Path) -> None:

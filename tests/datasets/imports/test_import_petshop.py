@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -12,11 +13,11 @@ import pytest
 from faultset.core.errors import DataError
 from faultset.datasets import examine
 from faultset.datasets.checks.verification import verify
-from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.labels import AlarmLocation
 from faultset.datasets.imports.formats.petshop import CASE_ROWS, REFERENCE_ROWS, PetShopImport
-from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.testing import check_importer
+from tests.datasets.imports.importing import load, problems
 
 SECOND = 10**9
 STEP = 300
@@ -66,18 +67,27 @@ def write_issue(
     return folder
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    root = tmp_path / "dataset"
+def write_sample(root: Path) -> Path:
     scenario = write_scenario(root, "low_traffic")
     write_issue(scenario, "train/issue_0")
     write_issue(scenario, "test/issue_10", metric="latency")
     return root
 
 
-def imported(root: Path, out: Path) -> Dataset:
-    import_dataset("petshop", root, out, workers=1)
-    return open_dataset(out)
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return write_sample(tmp_path / "dataset")
+
+
+imported = partial(load, "petshop")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """An import of the unchanged sample."""
+    folder = tmp_path_factory.mktemp("sample")
+    write_sample(folder / "in")
+    return imported(folder / "in", folder / "out")
 
 
 def faulty(dataset: Dataset) -> list[str]:
@@ -94,8 +104,7 @@ def test_issues_and_stretches_without_one_become_episodes_that_verify(root: Path
     assert not [finding for finding in verify(tmp_path / "out") if finding.severity == "error"]
 
 
-def test_normal_rows_of_another_day_are_moved_before_the_case_without_a_gap(root: Path, tmp_path: Path) -> None:
-    dataset = imported(root, tmp_path / "out")
+def test_normal_rows_of_another_day_are_moved_before_the_case_without_a_gap(dataset: Dataset) -> None:
     view = dataset.view(faulty(dataset)[0])
     context = view.context
     times = view.metrics()["time"].astype("int64").drop_duplicates().sort_values()
@@ -107,8 +116,7 @@ def test_normal_rows_of_another_day_are_moved_before_the_case_without_a_gap(root
     assert first == (NORMAL_START + 20 * STEP) * SECOND
 
 
-def test_the_last_normal_rows_are_the_reference_and_values_stay_with_their_rows(root: Path, tmp_path: Path) -> None:
-    dataset = imported(root, tmp_path / "out")
+def test_the_last_normal_rows_are_the_reference_and_values_stay_with_their_rows(dataset: Dataset) -> None:
     view = dataset.view(faulty(dataset)[0])
     rows = view.metrics()
     series = rows[(rows["service"] == "PetSite") & (rows["metric"] == "latency_Average")]["value"].tolist()
@@ -117,8 +125,7 @@ def test_the_last_normal_rows_are_the_reference_and_values_stay_with_their_rows(
     assert series[-CASE_ROWS:] == pytest.approx([0.00, 0.01, 0.02, 0.03, 0.04])
 
 
-def test_names_with_commas_quotes_and_colons_are_candidates_as_they_stand(root: Path, tmp_path: Path) -> None:
-    dataset = imported(root, tmp_path / "out")
+def test_names_with_commas_quotes_and_colons_are_candidates_as_they_stand(dataset: Dataset) -> None:
     view = dataset.view(faulty(dataset)[0])
 
     assert set(view.services) == set(NODES)
@@ -127,8 +134,7 @@ def test_names_with_commas_quotes_and_colons_are_candidates_as_they_stand(root: 
     assert set(view.metrics()["service"]) == set(NODES)
 
 
-def test_the_label_holds_the_node_and_the_metric_where_the_source_names_one(root: Path, tmp_path: Path) -> None:
-    dataset = imported(root, tmp_path / "out")
+def test_the_label_holds_the_node_and_the_metric_where_the_source_names_one(dataset: Dataset) -> None:
     causes = [dataset.label(episode).root_causes[0] for episode in faulty(dataset)]
 
     assert {cause.service for cause in causes} == {NODES[1]}
@@ -150,8 +156,7 @@ def test_where_the_alarm_was_seen_is_in_the_label_and_not_in_the_view(root: Path
     assert {dataset.view(e).context.workload_entry for e in dataset.episodes} == {NODES[0]}
 
 
-def test_cells_without_a_value_have_no_row(root: Path, tmp_path: Path) -> None:
-    dataset = imported(root, tmp_path / "out")
+def test_cells_without_a_value_have_no_row(dataset: Dataset) -> None:
     sizes = {len(dataset.view(episode).metrics()) for episode in faulty(dataset)}
 
     assert sizes == {(REFERENCE_ROWS + CASE_ROWS) * len(NODES) * len(SIGNALS) - 1}
@@ -165,7 +170,7 @@ def test_a_scenario_without_normal_metrics_takes_the_rows_before_the_issue(tmp_p
 
     assert (context.view_start_ns, context.reference_end_ns) == (ISSUE_START * SECOND, (ISSUE_START + STEP) * SECOND)
     assert context.reference_moved_ns == 0
-    assert any("no normal metrics" in issue.problem for issue in examine(root).data_issues)
+    assert any("no normal metrics" in problem for problem in problems(root))
 
 
 def test_an_issue_that_names_an_unknown_node_cannot_be_imported(root: Path, tmp_path: Path) -> None:
@@ -186,10 +191,10 @@ def test_nodes_that_the_normal_metrics_do_not_know_are_told_and_imported(root: P
 
 
 def test_one_root_cause_for_every_issue_is_an_oddity(root: Path) -> None:
-    assert any("Every issue has the root cause" in issue.problem for issue in examine(root).data_issues)
+    assert any("Every issue has the root cause" in problem for problem in problems(root))
 
     write_issue(root / "low_traffic", "train/issue_1", node="PetSite")
-    assert not any("Every issue has the root cause" in issue.problem for issue in examine(root).data_issues)
+    assert not any("Every issue has the root cause" in problem for problem in problems(root))
 
 
 def test_a_byte_order_mark_and_hidden_folders_do_no_harm(root: Path, tmp_path: Path) -> None:

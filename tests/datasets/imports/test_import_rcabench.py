@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from click.testing import CliRunner
 
 from faultset.core.console import root as faultset
 from faultset.core.errors import DataError
-from faultset.datasets.checks.verification import verify
-from faultset.datasets.dataset import Dataset, open_dataset
+from faultset.datasets.dataset import Dataset
 from faultset.datasets.imports.examination import examine
 from faultset.datasets.imports.formats.rcabench import RCABenchImport
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.testing import check_importer
+from tests.datasets.imports.importing import load, problems
 
 SECOND = 10**9
 START = 1_750_000_000
@@ -137,9 +138,15 @@ def datapack(root: Path, name: str = "ts5-order-delay-x1", *, raw: bool = False,
     return folder
 
 
-def imported(root: Path, out: Path) -> Dataset:
-    import_dataset("rcabench", root, out, workers=1)
-    return open_dataset(out)
+imported = partial(load, "rcabench")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """An import of the unchanged sample."""
+    folder = tmp_path_factory.mktemp("sample")
+    datapack(folder / "in")
+    return imported(folder / "in", folder / "out")
 
 
 @pytest.fixture
@@ -152,9 +159,7 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def test_a_datapack_becomes_an_episode_with_windows_and_label(source, out):
-    datapack(source)
-    dataset = imported(source, out)
+def test_a_datapack_becomes_an_episode_with_windows_and_label(dataset: Dataset) -> None:
     view, label = dataset.view(dataset.episodes[0]), dataset.label(dataset.episodes[0])
     assert view.window == (START * SECOND, END * SECOND)
     assert view.context.app == "train-ticket"
@@ -166,7 +171,6 @@ def test_a_datapack_becomes_an_episode_with_windows_and_label(source, out):
         ("Service", "ts-order-service", "latency"),
         ("Pod", POD, None),
     ]
-    assert not [finding for finding in verify(out) if finding.severity == "error"]
 
 
 def test_raw_and_converted_files_give_the_same_tables(tmp_path):
@@ -183,9 +187,7 @@ def test_raw_and_converted_files_give_the_same_tables(tmp_path):
         assert found == wanted
 
 
-def test_metrics_keep_pod_and_labels_and_find_the_service_of_a_deployment(source, out):
-    datapack(source)
-    dataset = imported(source, out)
+def test_metrics_keep_pod_and_labels_and_find_the_service_of_a_deployment(dataset: Dataset) -> None:
     rows = dataset.view(dataset.episodes[0]).metrics()
     usage = rows[rows["metric"] == "k8s.pod.cpu.usage"]
     assert len(usage) == 4
@@ -194,9 +196,7 @@ def test_metrics_keep_pod_and_labels_and_find_the_service_of_a_deployment(source
     assert '{"k8s.deployment.name":"ts-order-service","source_workload":"a"}' in set(usage["labels"])
 
 
-def test_sums_that_only_grow_are_counters_and_histograms_give_rate_and_mean(source, out):
-    datapack(source)
-    dataset = imported(source, out)
+def test_sums_that_only_grow_are_counters_and_histograms_give_rate_and_mean(dataset: Dataset) -> None:
     view = dataset.view(dataset.episodes[0])
     kinds = dict(view.metrics()[["metric", "kind"]].drop_duplicates().itertuples(index=False))
     assert kinds["hubble_http_requests_total"] == "counter"
@@ -207,9 +207,7 @@ def test_sums_that_only_grow_are_counters_and_histograms_give_rate_and_mean(sour
     assert ("ts-order-service", "http.server.request.duration_mean") in latency.columns
 
 
-def test_spans_are_nanoseconds_once_each_with_kind_status_and_peer(source, out):
-    datapack(source)
-    dataset = imported(source, out)
+def test_spans_are_nanoseconds_once_each_with_kind_status_and_peer(dataset: Dataset) -> None:
     spans = dataset.view(dataset.episodes[0]).spans()
     assert spans["span_id"].tolist() == ["normal1", "normal2", "abnormal1", "abnormal2"]
     assert spans["duration_ns"].tolist() == [5_000_000, 3_000_000] * 2
@@ -219,9 +217,7 @@ def test_spans_are_nanoseconds_once_each_with_kind_status_and_peer(source, out):
     assert spans["parent_span_id"].isna().tolist() == [True, False] * 2
 
 
-def test_log_levels_are_lowered_and_empty_ids_are_none(source, out):
-    datapack(source)
-    dataset = imported(source, out)
+def test_log_levels_are_lowered_and_empty_ids_are_none(dataset: Dataset) -> None:
     logs = dataset.view(dataset.episodes[0]).logs()
     assert logs["level"].astype(object).where(logs["level"].notna(), None).tolist()[:3] == ["warning", "error", None]
     assert logs["trace_id"].isna().tolist()[:3] == [True, False, True]
@@ -233,7 +229,7 @@ def test_windows_in_another_time_zone_are_moved_to_the_telemetry(source, out):
     said = {"NORMAL_START": START, "ABNORMAL_START": ONSET, "ABNORMAL_END": END}
     (folder / "env.json").write_text(json.dumps({name: str(at + hours) for name, at in said.items()}))
     (folder / "injection.json").write_text(json.dumps(NEW | {"start_time": "2025-06-15T23:11:05"}))
-    assert any("by -8 h" in issue.problem for issue in examine(source).data_issues)
+    assert any("by -8 h" in problem for problem in problems(source))
     dataset = imported(source, out)
     label = dataset.label(dataset.episodes[0])
     assert dataset.view(dataset.episodes[0]).window == (START * SECOND, END * SECOND)
@@ -290,7 +286,7 @@ def test_an_invalid_datapack_is_left_out_and_a_missing_modality_is_an_empty_tabl
     (bad / ".invalid").write_text("no traces\n")
     for stage in ("normal", "abnormal"):
         (source / "ts5-order-delay-x1" / f"{stage}_logs.parquet").unlink()
-    found = [issue.problem for issue in examine(source).data_issues]
+    found = problems(source)
     assert "The datapack is marked invalid: no traces." in found
     assert "There are no logs." in found
     dataset = imported(source, out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from faultset.datasets.imports.formats.rcaeval import RCAEvalImport
 from faultset.datasets.imports.importer import episode_id, import_dataset
 from faultset.datasets.testing import check_importer
 from faultset.datasets.views import EpisodeView
+from tests.datasets.imports.importing import load, problems
 
 START = 1_690_000_000
 ROWS, ONSET = 100, 60
@@ -58,9 +60,7 @@ def zenodo_case(root: Path, name: str = "RE2-OB/cartservice_cpu/1", file: str = 
     return folder
 
 
-def imported(root: Path, out: Path) -> Dataset:
-    import_dataset("rcaeval", root, out, workers=1)
-    return open_dataset(out)
+imported = partial(load, "rcaeval")
 
 
 def only(dataset: Dataset) -> str:
@@ -200,7 +200,7 @@ def test_raw_metrics_are_a_last_resort_and_their_totals_are_counters(source, out
     }
     columns = {"time": frame()["time"], **rows, "node1_node-load": np.ones(ROWS)}
     (case_folder(source) / "metrics.csv").write_text(csv_text(columns))
-    assert any("metrics.csv has raw metric names" in issue.problem for issue in examine(source).data_issues)
+    assert any("metrics.csv has raw metric names" in problem for problem in problems(source))
     dataset = imported(source, out)
     view = dataset.view(only(dataset))
     kinds = dict(view.metrics()[["metric", "kind"]].drop_duplicates().itertuples(index=False))
@@ -226,7 +226,7 @@ def test_the_magnitude_of_a_log_time_tells_its_unit(source, out, unit, factor):
     assert logs["message"][0] == "two\nlines, one message"
     assert logs["level"].tolist()[0] == "warning"
     if unit != "ns":
-        assert any(f" is in {unit}." in issue.problem for issue in examine(source).data_issues)
+        assert any(f" is in {unit}." in problem for problem in problems(source))
 
 
 SPAN_HEADER = (
@@ -263,7 +263,7 @@ def test_traces_with_a_header_and_no_rows_are_an_empty_table(source, out):
     columns = frame() | {"carts_cpu": np.ones(ROWS), "carts-db_cpu": np.ones(ROWS)}
     (folder / "simple_metrics.csv").write_text(csv_text(columns))
     (folder / "traces.csv").write_text(SPAN_HEADER)
-    assert any("header but no rows" in issue.problem for issue in examine(source).data_issues)
+    assert any("header but no rows" in problem for problem in problems(source))
     dataset = imported(source, out)
     episode = only(dataset)
     label = dataset.label(episode)

@@ -1,10 +1,11 @@
-"""What is taken off a line of a log."""
+"""Log lines of common formats, and records of several lines."""
 
 from __future__ import annotations
 
 import pytest
 
-from faultset.datasets.telemetry_formats.log_lines import parse_line
+from faultset.collector.platforms.objects import rfc3339_ns
+from faultset.datasets.telemetry_formats.log_lines import parse_line, read_records
 
 SECOND = 1_000_000_000
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -66,3 +67,102 @@ def test_ids_are_read_in_every_spelling_and_in_lower_case(line: str) -> None:
 @pytest.mark.parametrize("line", [f"trace_id={TRACE}0", "trace_id=12", f"retrace_id={TRACE}", f"id={TRACE}"])
 def test_other_numbers_are_no_ids(line: str) -> None:
     assert parse_line(line).trace_id is None
+
+
+SECOND = 1_000_000_000
+START = 1_700_000_000 * SECOND
+
+JAVA = """2026-01-02T03:04:05.678Z ERROR 1 --- [main] c.e.App : request failed
+java.lang.IllegalStateException: no connection
+\tat com.example.App.run(App.java:12)
+\t... 3 more
+Caused by: java.net.ConnectException: refused
+\tat java.base/java.net.Socket.connect(Socket.java:1)
+... 5 more"""
+PYTHON = """2026-01-02 03:04:05,678 ERROR app: request failed
+Traceback (most recent call last):
+  File "app.py", line 1, in <module>
+    run()
+KeyError: 'geo'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "app.py", line 3, in <module>
+    raise app.errors.Unavailable
+app.errors.Unavailable"""
+NODE = """Error: connect ECONNREFUSED
+    at TCPConnectWrap.afterConnect [as oncomplete] (node:net:1555:16)
+    at async main (app.js:3:5)"""
+GO = """panic: runtime error: invalid memory address or nil pointer dereference [recovered]
+\tpanic: runtime error: invalid memory address or nil pointer dereference
+[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x6f3a21]
+
+goroutine 34 [running]:
+testing.tRunner.func1.2({0x1c0b3a0, 0x25f6010})
+\t/usr/local/go/src/testing/testing.go:1545 +0x238
+main.(*server).search(0xc0000b2000, ...)
+\t/app/main.go:31 +0x1d
+created by net/http.(*Server).Serve in goroutine 1
+\t/usr/local/go/src/net/http/server.go:3086 +0x5cb
+exit status 2"""
+ALONE = """Traceback (most recent call last):
+  File "app.py", line 1, in <module>
+ValueError: no"""
+
+
+def entries(*lines: tuple[float, str, str, str]) -> list[str]:
+    return [f"{rfc3339_ns(START + round(at * SECOND))} {stream} {flag} {text}\n" for at, stream, flag, text in lines]
+
+
+def texts(*lines: tuple[float, str, str, str], end_s: float = 100.0) -> list[str]:
+    return [text for _, text in read_records(entries(*lines), START + round(end_s * SECOND))]
+
+
+@pytest.mark.parametrize(
+    "trace", [JAVA, PYTHON, NODE, GO, ALONE], ids=["java", "python", "node", "go", "without-a-message"]
+)
+def test_a_stack_trace_is_one_record_at_the_time_of_its_first_line(trace: str) -> None:
+    lines = [(at / 1e4, "stderr", "F", line) for at, line in enumerate(trace.splitlines())]
+    end = (0.1, "stderr", "F", "2026-01-02T03:04:05Z INF a.go:1 > next")
+    found = list(read_records(entries(*lines, end), START + 100 * SECOND))
+    assert [text for _, text in found] == [trace, end[3]]
+    assert [time_ns for time_ns, _ in found] == [START, START + SECOND // 10]
+
+
+def test_lines_with_a_shape_of_their_own_are_records_however_they_begin() -> None:
+    lines = [
+        "one",
+        "  2026-01-02T03:04:05Z ERR a.go:1 > no",
+        ' {"msg":"no"}',
+        "Caused otherwise",
+        "KeyError: no",
+        "",
+        "",
+    ]
+    assert texts(*((at / 10, "stdout", "F", line) for at, line in enumerate(lines))) == lines
+
+
+def test_lines_after_a_panic_that_are_no_trace_are_records_of_their_own() -> None:
+    lines = ["panic: no", "", "Listening on port (80)", "main.main()"]
+    assert texts(*((at / 10, "stderr", "F", line) for at, line in enumerate(lines))) == ["panic: no", *lines[2:]]
+
+
+def test_a_line_much_later_continues_nothing() -> None:
+    assert texts((0, "stdout", "F", "one"), (5, "stdout", "F", "  two")) == ["one", "  two"]
+
+
+def test_parts_and_traces_of_the_two_streams_are_kept_apart() -> None:
+    assert texts(
+        (0.0, "stdout", "P", "half "),
+        (0.1, "stderr", "F", "ERR whole"),
+        (0.2, "stderr", "P", "  at "),
+        (0.3, "stdout", "F", "and half"),
+        (0.4, "stderr", "F", "main"),
+        (0.5, "stdout", "F", "  at stdout"),
+    ) == ["ERR whole\n  at main", "half and half\n  at stdout"]
+
+
+def test_what_was_printed_after_the_end_of_the_window_is_left_out() -> None:
+    lines = [(0, "stdout", "F", "one"), (0.5, "stdout", "F", "\tat a"), (0.9, "stdout", "F", "\tat b")]
+    assert texts(*lines, end_s=0.7) == ["one\n\tat a"]

@@ -50,7 +50,6 @@ class _NeedsFault(ExportLayout):
     title = ""
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Return a reason if the episode has no fault."""
         fault = self.dataset.label(episode).fault
         return f"{self.title} needs a fault, but the episode has none" if fault is None else None
 
@@ -212,7 +211,6 @@ class RCAEvalExport(_NeedsFault):
         self._index: list[dict[str, Any]] = []
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Return a reason if the episode has no fault, or not exactly one target."""
         targets = len(self.dataset.label(episode).targets)
         several = f"a case of RCAEval has one target, but the episode has {targets}"
         return super().unavailable_reason(episode) or (several if targets != 1 else None)
@@ -253,7 +251,6 @@ class RCAEvalExport(_NeedsFault):
         )
 
     def finish(self) -> None:
-        """Write the index."""
         _write(pa.Table.from_pylist(self._index), self.folder / "cases.parquet")
 
 

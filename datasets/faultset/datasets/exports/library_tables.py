@@ -35,7 +35,6 @@ class TablesBySplit(ExportLayout):
         self.added: dict[str, AddedTable] = {}
 
     def write(self, episode: str) -> None:
-        """Copy the tables of an episode."""
         subset = self.find_subset(episode)
         source = self.dataset[episode]
         self.added |= {table.name: table for table in source.context.added_tables}
@@ -196,7 +195,6 @@ class DuckDBExport(ExportLayout):
                 self._files.setdefault(path.stem, []).append(path)
 
     def finish(self) -> None:
-        """Write the script."""
         views = []
         for table, paths in sorted(self._files.items()):
             names = ",\n  ".join(_quote(path) for path in paths)

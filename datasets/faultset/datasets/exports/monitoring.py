@@ -45,7 +45,6 @@ class OTLPExport(ExportLayout):
     """
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Return a reason if the episode has no telemetry."""
         files = self.dataset.files[episode]
         rows = [files[table_file(table)].rows for table in _FILES if table_file(table) in files]
         return None if any(rows) else "OTLP needs telemetry, but the episode has none"
@@ -191,7 +190,6 @@ class OpenMetricsExport(ExportLayout):
     """
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Return a reason if the episode has no metrics."""
         if not self.dataset.files[episode].get(table_file("metrics")):
             return "OpenMetrics needs metrics, but the episode has none"
         return None

@@ -200,7 +200,6 @@ class WindowsExport(ExportLayout):
         self._subsets: dict[str, _Subset] = {}
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Return a reason if the episode is shorter than a window."""
         start_ns, end_ns = self.dataset.view(episode).window
         steps = (end_ns - start_ns) / SECOND_NS / self.options.step_s
         return None if steps >= LENGTH else f"a window has {LENGTH} steps, but the episode has {steps:.0f}"
@@ -220,7 +219,6 @@ class WindowsExport(ExportLayout):
         return windows * LENGTH * len(self._columns(finder)) * (np.dtype(np.float32).itemsize + np.dtype(bool).itemsize)
 
     def write(self, episode: str) -> None:
-        """Write the windows of an episode."""
         if not self._subsets:
             self._create_subsets()
         self._subsets[self.find_subset(episode)].write(episode)
@@ -314,7 +312,6 @@ class TSBADExport(RecordingLayout):
         self._files: list[tuple[str, str]] = []
 
     def unavailable_reason(self, episode: str) -> str | None:
-        """Return a reason if the episode has no fault."""
         label = self.dataset.label(episode)
         return "TSB-AD needs a fault, but the episode has none" if label.onset_ns is None else None
 
@@ -412,7 +409,6 @@ class TSBADExport(RecordingLayout):
         return self.folder / name
 
     def finish(self) -> None:
-        """Write the episode or recording of each file."""
         rows = "".join(f"{name},{unit}\n" for name, unit in self._files)
         (self.folder / "episodes.csv").write_text(f"file_name,episode\n{rows}", encoding="utf-8")
 

@@ -135,7 +135,6 @@ class AIOps2025Import(ImportFormat):
         ]
 
     def load(self, case: Case) -> ForeignEpisode:
-        """Read a fault."""
         fault: _Fault = case.facts["fault"]
         window = (fault.start_ns - BEFORE_NS, fault.end_ns)
         files = {kind: _list_files(case.paths, kind, *window) for kind in ("metric", "log", "trace")}

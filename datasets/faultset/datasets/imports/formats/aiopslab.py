@@ -214,7 +214,6 @@ def metric_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
 
 
 def span_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
-    """Yield the table `spans`."""
     if not paths:
         return
     frame = read_spans(paths)
@@ -248,7 +247,6 @@ def span_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
 
 
 def log_rows(paths: Sequence[Path]) -> Iterator[pa.Table]:
-    """Yield the table `logs`."""
     if not paths:
         return
     frame = read_logs(paths)
@@ -308,14 +306,12 @@ class AIOpsLabImport:
     )
 
     def recognises(self, path: Path) -> bool:
-        """Return whether a path contains the exporter's folders."""
         folders = [folder for name in [path.name, *list_names(path)] for folder in name.split("/")]
         return any(
             folder.startswith("telemetry_data_") or folder in ("metrics_output", "trace_output") for folder in folders
         )
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return every export."""
         cases = [
             Case(key=export.name, paths=(export.root,), has_fault=None if export.label_file.is_file() else False)
             for export in find_exports(unpack(path))
@@ -325,7 +321,6 @@ class AIOpsLabImport:
         return cases
 
     def load(self, case: Case) -> ForeignEpisode:
-        """Read one export."""
         export = Export(root=case.paths[0], name=case.key)
         label = read_label(export)
         times, services, step = _measure_extent(export)

@@ -81,7 +81,6 @@ class CloudOpsBenchImport(ImportFormat):
     )
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return the cases with metrics."""
         root = unpack(path)
         folders = sorted(file.parent for file in root.rglob("metadata.json") if (file.parent / "raw_data").is_dir())
         chosen = [folder for folder in folders if (folder / "raw_data" / "metrics.csv").is_file()]
@@ -91,7 +90,6 @@ class CloudOpsBenchImport(ImportFormat):
         return [Case(key="/".join(folder.parts[-3:]), paths=(folder,), has_fault=True) for folder in chosen]
 
     def load(self, case: Case) -> ForeignEpisode:
-        """Read a case."""
         folder = case.paths[0]
         files = tuple(folder / name for name in ("metadata.json", "raw_data/alert.json", "raw_data/metrics.csv"))
         app, label = _read_truth(files[0])

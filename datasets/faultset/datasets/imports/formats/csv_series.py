@@ -48,7 +48,6 @@ class CloudMonitoringImport:
     )
 
     def recognises(self, path: Path) -> bool:
-        """Return whether a path has metadata of CSV files, or CSV files with the columns of a series."""
         names = list_names(path)
         if not list_missing(self.layout, names):
             return True
@@ -56,7 +55,6 @@ class CloudMonitoringImport:
         return path.is_dir() and any(_is_series(file) for file in islice(files, _MAX_HEADERS))
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return every CSV file with metadata or with the columns of a series."""
         root = unpack(path)
         files = [
             file
@@ -68,7 +66,6 @@ class CloudMonitoringImport:
         return [Case(key=f"{file.parent.name}/{file.stem}", paths=(file,)) for file in files]
 
     def load(self, case: Case) -> ForeignRecording:
-        """Read a series."""
         (file,) = case.paths
         time, value, label = _COLUMNS
         samples = read_samples(file, case.key, time=time, value=value, label=label)
@@ -112,7 +109,6 @@ class NABImport(ImportFormat):
     )
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return every series."""
         root = unpack(path)
         cases: list[Case] = []
         for labels in sorted(root.rglob(f"labels/{WINDOWS}")):
@@ -123,7 +119,6 @@ class NABImport(ImportFormat):
         return cases
 
     def load(self, case: Case) -> ForeignRecording:
-        """Read a series."""
         file, labels = case.paths
         samples = read_samples(file, case.key, time="timestamp", value="value")
         return LabelledSeries(
@@ -181,7 +176,6 @@ class TSBADImport(ImportFormat):
     weakness = "Series have no times; the import counts steps of a minute from 2020. Anomalies have no cause."
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return every file whose name follows TSB-AD's scheme."""
         root = unpack(path)
         files = [file for file in sorted(root.rglob("*.csv")) if re.fullmatch(_NAME, file.name)]
         if not files:
@@ -189,7 +183,6 @@ class TSBADImport(ImportFormat):
         return [Case(key=file.stem, paths=(file,)) for file in files]
 
     def load(self, case: Case) -> ForeignRecording:
-        """Read the series of a file."""
         (file,) = case.paths
         match = re.fullmatch(_NAME, file.name)
         assert match is not None  # `cases` returns only such files

@@ -59,7 +59,6 @@ _RECORD_END = '"}'
 
 
 def find_issues(day: Day) -> Iterator[DataIssue]:
-    """Yield the issues of a day."""
     yield from _find_fault_issues(day)
     yield from _find_missing_minutes(day)
     yield from _find_metric_issues(day)
@@ -191,7 +190,6 @@ class NezhaImport(ImportFormat):
     )
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return every fault of every day."""
         cases = []
         for day in find_days(unpack(path)):
             report_issues(partial(find_issues, day))
@@ -204,7 +202,6 @@ class NezhaImport(ImportFormat):
         return cases
 
     def load(self, case: Case) -> ForeignEpisode:
-        """Read a fault."""
         day = next(d for d in find_days(Path(case.facts["root"])) if d.name == case.facts["day"])
         fault = day.faults[case.facts["number"]]
         answers = read_answers(day.root)
@@ -258,7 +255,6 @@ class NezhaImport(ImportFormat):
 
 
 def _fault_files(day: Day, fault: Mapping[str, str]) -> tuple[list[Path], list[Path]]:
-    """Return the trace files and the log files of a fault's minutes."""
     minutes = minutes_of(injected_ns(fault))
     traces, logs = day.minute_files("trace", minutes), day.minute_files("log", minutes)
     if not traces and not logs and day.has_fault_free_files:
@@ -317,7 +313,6 @@ class HealthyReference:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The fault-free segments."""
         return tuple(segment for segment, _ in self.spans)
 
     @property

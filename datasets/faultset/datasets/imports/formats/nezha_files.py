@@ -98,7 +98,6 @@ def list_files(folder: Path, kind: str) -> list[Path]:
 
 
 def case_key(day: Day, fault: Mapping[str, str]) -> str:
-    """Return the case key of a fault."""
     return f"{day.name}/{fault['inject_time'][11:]}/{fault['inject_pod']}/{fault['inject_type']}"
 
 
@@ -126,7 +125,6 @@ def service_of(pod: str) -> str:
 
 
 def injected_ns(fault: Mapping[str, str]) -> int:
-    """Return the `inject_time` of a fault in UTC nanoseconds."""
     moment = datetime.strptime(fault["inject_time"], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
     return int(moment.timestamp()) * SECOND_NS
 
@@ -199,12 +197,10 @@ APPS = {"ts": "train-ticket", "hipster": "online-boutique"}
 
 
 def answer_files(root: Path) -> list[Path]:
-    """Return the files with the published answers."""
     return sorted((root / "construct_data").glob("root_cause_*.json"))
 
 
 def read_answers(root: Path) -> dict[str, dict[str, dict[str, str]]]:
-    """Return the answers of `root_cause_*.json` by namespace, service and fault."""
     return {path.stem.removeprefix("root_cause_"): read_json(path) for path in answer_files(root)}
 
 
@@ -292,7 +288,6 @@ class Segment:
     """Shift to add to every time."""
 
     def inside(self, times: np.ndarray) -> np.ndarray:
-        """Return which times are in the segment."""
         return (times >= self.start_ns) & (times < self.end_ns)
 
 
@@ -334,7 +329,6 @@ def read_logs(paths: Sequence[Path]) -> pd.DataFrame:
 
 
 def span_rows(sources: Sources) -> Iterator[pa.Table]:
-    """Yield the table `spans`."""
     frames = [_within(read_spans(paths), segment, "start") for segment, paths in sources if paths]
     if not frames:
         return
@@ -368,7 +362,6 @@ def span_rows(sources: Sources) -> Iterator[pa.Table]:
 
 
 def log_rows(sources: Sources) -> Iterator[pa.Table]:
-    """Yield the table `logs`."""
     for segment, paths in sources:
         if not paths:
             continue

@@ -49,7 +49,6 @@ _CONSISTENT_SHARE = 0.9
 
 
 def find_issues(system: System) -> Iterator[DataIssue]:
-    """Yield the issues of a system."""
     far = [r for r in system.records if r.stated_ns is None or abs(r.stated_ns - r.time_ns) > 60 * SECOND_NS]
     if far:
         problem = f"timestamp and datetime (UTC+8) disagree in {len(far)} of {len(system.records)} records."
@@ -133,7 +132,6 @@ class OpenRCAImport(ImportFormat):
     )
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return every half hour with a record."""
         cases = []
         for system in find_systems(unpack(path)):
             report_issues(partial(find_issues, system))
@@ -145,7 +143,6 @@ class OpenRCAImport(ImportFormat):
         return cases
 
     def load(self, case: Case) -> ForeignEpisode:
-        """Read a half hour."""
         system = find_systems(case.paths[0])[0]
         start = case.facts["start"]
         records = dict(slots(system))[start]

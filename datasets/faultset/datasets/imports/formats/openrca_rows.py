@@ -144,7 +144,6 @@ def slot_name(start_ns: int) -> str:
 
 
 def label_of(system: System, records: Sequence[Record]) -> dict[str, Any]:
-    """Return the fields of the label, with level and reason in the source's terms."""
     targets = [system.component_of(record.component) for record in records]
     reasons = " + ".join(sorted({record.reason for record in records}))
     fields = ("component", "datetime", "level", "reason")
@@ -215,7 +214,6 @@ Window = tuple[int, int]
 
 
 def metric_rows(system: System, folders: Sequence[Path], window: Window) -> Iterator[pa.Table]:
-    """Yield the table `metrics`, file by file."""
     for path in telemetry_files(folders, "metric"):
         header = csv_header(path)
         long = "value" in header and "cmdb_id" in header

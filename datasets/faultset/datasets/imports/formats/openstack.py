@@ -157,13 +157,10 @@ class Experiment:
 
 @dataclass(frozen=True)
 class WorkloadRound:
-    """A run of the workload."""
-
     folder: Path
 
     @property
     def logs(self) -> dict[str, Path]:
-        """Log of each process."""
         return {
             process_of_log(path.parent.name, path.name): path
             for path in sorted(self.folder.glob("*/*.out"))
@@ -177,7 +174,6 @@ class WorkloadRound:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All files that are read."""
         others = (self.traces, next(iter(self._client_logs), None), self.folder / "trigger_log")
         return (*self.logs.values(), *(path for path in others if path is not None and path.is_file()))
 
@@ -387,7 +383,6 @@ class OpenStackImport(ImportFormat):
     )
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return every test that has a round with a fault."""
         tests = find_experiments(unpack(path))
         if not tests:
             raise DataError(f"{path} holds no test; give the folder with nova.tsv and the folders of its tests")
@@ -396,7 +391,6 @@ class OpenStackImport(ImportFormat):
         ]
 
     def load(self, case: Case) -> ForeignEpisode:
-        """Read a test."""
         test = Experiment(name=case.key, folder=case.paths[0], row=case.facts["row"])
         faulty, healthy = test.round(1), test.round(2)
         start_ns, end_ns, ahead_s = faulty.window()

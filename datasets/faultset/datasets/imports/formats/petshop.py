@@ -72,7 +72,6 @@ class PetShopImport(ImportFormat):
     )
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return every issue and the segments of normal metrics."""
         root = unpack(path)
         report_issues(partial(_find_issues, root))
         cases = []
@@ -90,7 +89,6 @@ class PetShopImport(ImportFormat):
         return cases
 
     def load(self, case: Case) -> ForeignEpisode:
-        """Read an issue or a segment of normal metrics."""
         folder, scenario = case.paths
         row = case.facts["row"]
         normal_file = scenario / _NORMAL / "metrics.csv"

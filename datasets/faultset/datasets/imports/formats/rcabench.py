@@ -100,7 +100,6 @@ def _describe_invalid(pack: Path) -> DataIssue:
 
 
 def find_issues(pack: Path, windows: DatapackWindows, label: Mapping[str, Any]) -> Iterator[DataIssue]:
-    """Yield issues with the windows, the label and the files of a datapack."""
     key = case_key(pack)
     if windows.shift_ns:
         hours = windows.shift_ns / SECOND_NS / 3600
@@ -143,13 +142,11 @@ class RCABenchImport:
     )
 
     def recognises(self, path: Path) -> bool:
-        """Return whether a path has the Parquet files of a datapack."""
         if is_archive(path):
             return is_datapack({Path(name).name for name in list_names(path)})
         return next(iter(datapacks(path)), None) is not None
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return every datapack that is not marked invalid."""
         root = unpack(path)
         report_issues(lambda: [_describe_invalid(pack) for pack in datapacks(root) if (pack / INVALID).exists()])
         return find_cases(root)
@@ -224,7 +221,6 @@ _NEAR_NS = 900 * SECOND_NS
 
 
 def label_of(pack: Path, key: str, windows: DatapackWindows) -> dict[str, Any]:
-    """Return the label of a datapack; raise DataError if it lacks the fault or the service."""
     path = pack / INJECTION
     record = read_json(path)
     if not isinstance(record, Mapping):

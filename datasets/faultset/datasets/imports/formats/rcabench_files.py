@@ -98,12 +98,10 @@ def parse_or_keep(value: Any) -> Any:
 
 
 def is_datapack(files: Collection[str]) -> bool:
-    """Return whether a folder with these files is a datapack."""
     return any(name in files for name in _TYPICAL_FILES) and (INJECTION in files or ENVIRONMENT in files)
 
 
 def find_cases(path: Path) -> Sequence[Case]:
-    """Return all datapacks that are not marked invalid, sorted by name."""
     packs = [pack for pack in datapacks(path) if not (pack / INVALID).exists()]
     if not packs:
         raise DataError(

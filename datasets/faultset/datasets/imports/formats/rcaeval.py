@@ -170,7 +170,6 @@ _MAX_MISSING = 0.2
 
 
 def find_issues(case: Case, frame: Frame, services: Sequence[str]) -> Iterator[DataIssue]:
-    """Yield issues with the files of a case: units, headers and missing data."""
     key = case.key
     if any(split_name(name)[1].startswith(RAW_NAMES) for name in frame.names):
         problem = f"{frame.path.name} has raw metric names."
@@ -270,13 +269,11 @@ class RCAEvalImport:
     )
 
     def recognises(self, path: Path) -> bool:
-        """Return whether a path has a case whose folder name contains the service and the fault."""
         if is_archive(path):
             return any(is_case_file(Path(name)) for name in list_names(path))
         return next(iter(case_folders(path)), None) is not None
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return every folder with metrics whose name contains the service and the fault."""
         return find_cases(unpack(path))
 
     def load(self, case: Case) -> ForeignEpisode:

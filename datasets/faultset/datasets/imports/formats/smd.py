@@ -164,7 +164,6 @@ class SMDImport(ImportFormat):
     )
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return a case for each machine that has a file."""
         root = unpack(path)
         machines: dict[tuple[Path, ...], str] = {}
         for file in sorted(root.rglob("*.pkl")):
@@ -179,7 +178,6 @@ class SMDImport(ImportFormat):
         return [Case(key=machine, paths=files) for files, machine in sorted(machines.items())]
 
     def load(self, case: Case) -> ForeignRecording:
-        """Read the series and labels of a machine."""
         machine = case.key
         train, test, label = case.paths
         for file in case.paths:

@@ -79,7 +79,6 @@ class UViewImport(ImportFormat):
     )
 
     def cases(self, path: Path) -> Sequence[Case]:
-        """Return every run."""
         root = unpack(path)
         cases = []
         for faults in sorted(root.rglob(FAULTS)):
@@ -95,7 +94,6 @@ class UViewImport(ImportFormat):
         return cases
 
     def load(self, case: Case) -> ForeignRecording:
-        """Read a run."""
         faults, folder = case.paths
         traces = folder / case.candidates[0]
         match = _SAMPLED.fullmatch(traces.name)
@@ -139,7 +137,6 @@ def _build_sort_key(file: Path) -> tuple[float, str]:
 
 
 def _read_traces(path: Path) -> pa.Table:
-    """Return the rows of a file in order of their start."""
     try:
         rows = pacsv.read_csv(
             path,
@@ -235,7 +232,6 @@ def _summarize_traces(rows: pa.Table) -> pa.Table:
 
 
 def _spans(rows: pa.Table, entry: str, starts_ns: Ints) -> pa.Table:
-    """Return a root span for each trace."""
     count = len(rows)
     failed = [text.strip().lower() == "true" for text in rows["error"].to_pylist()]
     attributes = [json.dumps({"services": _split_names(names)}) for names in rows["services"].to_pylist()]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from faultset.core.errors import DataError
-from faultset.datasets import examine, open_dataset
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import ExportOptions, export_dataset
 from faultset.datasets.imports.formats import labelled_series
@@ -20,7 +19,8 @@ from faultset.datasets.imports.formats.labelled_series import START_NS
 from faultset.datasets.imports.formats.smd import read_array
 from faultset.datasets.imports.importer import import_dataset
 from faultset.datasets.testing import check_importer
-from tests.datasets.imports.series import series_samples as samples
+from tests.datasets.imports import series_samples as samples
+from tests.datasets.imports.importing import load, problems
 
 MINUTE_NS = 60 * 10**9
 SAMPLES: dict[str, Callable[[Path], Path]] = {
@@ -29,11 +29,6 @@ SAMPLES: dict[str, Callable[[Path], Path]] = {
     "cloud-monitoring": samples.write_cloud,
     "tsb-ad": samples.write_tsb_ad,
 }
-
-
-def imported(name: str, source: Path, out: Path) -> Dataset:
-    import_dataset(name, source, out, workers=1)
-    return open_dataset(out)
 
 
 def bounds(dataset: Dataset, step_ns: int) -> list[tuple[int, int]]:
@@ -53,7 +48,7 @@ def test_it_keeps_what_importers_promise(name: str, tmp_path: Path, monkeypatch:
 
 def test_a_machine_becomes_a_recording_with_its_anomalies_and_the_authors_training_part(tmp_path: Path) -> None:
     samples.write_pickles(tmp_path / "source")
-    dataset = imported("smd", tmp_path / "source", tmp_path / "out")
+    dataset = load("smd", tmp_path / "source", tmp_path / "out")
     (recording,) = dataset.recordings()
 
     assert (recording.context.app, recording.context.services) == ("smd", ("machine-9-1",))
@@ -80,7 +75,7 @@ def test_text_files_give_the_same_recording_as_pickles(tmp_path: Path) -> None:
     samples.write_pickles(tmp_path / "pickles", "machine-9-2")
     samples.write_texts(tmp_path / "texts")
     first, second = (
-        imported("smd", tmp_path / name, tmp_path / f"out-{name}").recordings()[0] for name in ("pickles", "texts")
+        load("smd", tmp_path / name, tmp_path / f"out-{name}").recordings()[0] for name in ("pickles", "texts")
     )
 
     assert first.id == second.id
@@ -90,7 +85,7 @@ def test_text_files_give_the_same_recording_as_pickles(tmp_path: Path) -> None:
 
 def test_machines_of_asd_have_steps_of_five_minutes(tmp_path: Path) -> None:
     samples.write_pickles(tmp_path / "source", "omi-99")
-    (recording,) = imported("smd", tmp_path / "source", tmp_path / "out").recordings()
+    (recording,) = load("smd", tmp_path / "source", tmp_path / "out").recordings()
 
     assert (recording.context.app, recording.context.sampling_step_s) == ("asd", 300.0)
     assert recording.duration_s == 300 * (samples.TRAIN + samples.TEST)
@@ -100,9 +95,9 @@ def test_chunks_divide_long_series_and_an_anomaly_may_last_beyond_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     samples.write_pickles(tmp_path / "source")
-    whole = imported("smd", tmp_path / "source", tmp_path / "whole")
+    whole = load("smd", tmp_path / "source", tmp_path / "whole")
     monkeypatch.setattr(labelled_series, "CHUNK_SAMPLES", 37 * samples.METRICS)
-    divided = imported("smd", tmp_path / "source", tmp_path / "divided")
+    divided = load("smd", tmp_path / "source", tmp_path / "divided")
 
     assert len(divided.recordings()[0].view.chunks) == 2
     assert len(divided.recordings()[0].view.segments) == 1
@@ -111,7 +106,7 @@ def test_chunks_divide_long_series_and_an_anomaly_may_last_beyond_one(
 
 def test_the_last_sample_of_a_window_of_nab_belongs_to_the_anomaly(tmp_path: Path) -> None:
     samples.write_nab(tmp_path / "source", windows=((3, 5), (20, 24)))
-    dataset = imported("nab", tmp_path / "source", tmp_path / "out")
+    dataset = load("nab", tmp_path / "source", tmp_path / "out")
 
     assert bounds(dataset, 5 * MINUTE_NS) == [(3, 6), (20, 25)]
     (stretch,) = dataset.recording_splits["by-source"].train
@@ -122,7 +117,7 @@ def test_the_last_sample_of_a_window_of_nab_belongs_to_the_anomaly(tmp_path: Pat
 @pytest.mark.parametrize("quoted", [True, False])
 def test_times_with_and_without_zone_and_line_ends_of_windows_are_read(quoted: bool, tmp_path: Path) -> None:
     samples.write_cloud(tmp_path / "source", quoted=quoted)
-    dataset = imported("cloud-monitoring", tmp_path / "source", tmp_path / "out")
+    dataset = load("cloud-monitoring", tmp_path / "source", tmp_path / "out")
 
     assert bounds(dataset, 5 * MINUTE_NS) == [(10, 12), (30, 31)]
     assert "by-source" not in dataset.recording_splits
@@ -134,21 +129,20 @@ def test_repeated_and_reversed_times_are_sorted_and_reported(tmp_path: Path) -> 
     file = samples.write_nab(tmp_path / "source")
     lines = file.read_text().splitlines()
     file.write_text("\n".join([*lines[:4], lines[3].replace("2.5", "99"), *lines[5:8], lines[4], *lines[8:]]))
-    (recording,) = imported("nab", tmp_path / "source", tmp_path / "out").recordings()
+    (recording,) = load("nab", tmp_path / "source", tmp_path / "out").recordings()
 
     assert recording.wide(step_s=300).iloc[:, 0].tolist()[:6] == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
-    problems = [issue.problem for issue in examine(tmp_path / "source").data_issues]
-    assert problems == ["1 of 41 times are repeated.", "The times are not in order."]
+    assert problems(tmp_path / "source") == ["1 of 41 times are repeated.", "The times are not in order."]
 
 
 def test_a_series_of_tsb_ad_and_its_export_have_the_same_values_and_labels(tmp_path: Path) -> None:
     samples.write_tsb_ad(tmp_path / "source")
-    dataset = imported("tsb-ad", tmp_path / "source", tmp_path / "out")
+    dataset = load("tsb-ad", tmp_path / "source", tmp_path / "out")
     export_dataset("tsb-ad", tmp_path / "out", tmp_path / "csv", options=ExportOptions())
     (file,) = (tmp_path / "csv").glob("001_*.csv")
 
     assert file.name == "001_out_id_1_SED_tr_15_1st_20.csv"
-    again = imported("tsb-ad", tmp_path / "csv", tmp_path / "again")
+    again = load("tsb-ad", tmp_path / "csv", tmp_path / "again")
     assert bounds(again, MINUTE_NS) == bounds(dataset, MINUTE_NS) == [(20, 23)]
     (first,), (second,) = dataset.recordings(), again.recordings()
     np.testing.assert_array_equal(first.wide(step_s=60), second.wide(step_s=60))
@@ -156,7 +150,7 @@ def test_a_series_of_tsb_ad_and_its_export_have_the_same_values_and_labels(tmp_p
 
 def test_a_recording_without_an_anomaly_is_left_out_of_the_export_with_a_reason(tmp_path: Path) -> None:
     samples.write_nab(tmp_path / "source", windows=())
-    imported("nab", tmp_path / "source", tmp_path / "out")
+    load("nab", tmp_path / "source", tmp_path / "out")
 
     with pytest.raises(DataError, match="TSB-AD needs an anomaly"):
         export_dataset("tsb-ad", tmp_path / "out", tmp_path / "csv")
@@ -166,7 +160,7 @@ def test_a_recording_without_an_anomaly_is_left_out_of_the_export_with_a_reason(
 
 def test_an_import_that_was_killed_within_a_recording_writes_it_again(tmp_path: Path) -> None:
     samples.write_tsb_ad(tmp_path / "source")
-    dataset = imported("tsb-ad", tmp_path / "source", tmp_path / "out")
+    dataset = load("tsb-ad", tmp_path / "source", tmp_path / "out")
     (recording,) = dataset.recordings()
     incomplete = recording.path.with_name(f"{recording.id}.incomplete")
     recording.path.rename(incomplete)
