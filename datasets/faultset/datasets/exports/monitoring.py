@@ -15,9 +15,9 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.exports.exporter import ExportLayout
 from faultset.datasets.format.episodes import table_file
 from faultset.datasets.format.schemas import TABLES, time_column
-from faultset.datasets.imports.formats.labelled_series import read_table
 from faultset.datasets.metrics.roles import builtin_catalogue
 from faultset.datasets.metrics.series import sample_text, series_labels
+from faultset.datasets.table_reading import read_table
 from faultset.datasets.telemetry_formats.otlp_json import (
     EVENT_NAME,
     OUR_EVENTS,

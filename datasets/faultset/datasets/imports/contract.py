@@ -113,7 +113,7 @@ class ForeignEpisode:
     view_start_ns, view_end_ns : int
         The window that methods see.
     reference_end_ns : int
-        End of the healthy reference; see `faultset.datasets.imports.windows.reference_end`.
+        End of the healthy reference; see `reference_end`.
     services : tuple of str
         All candidates; must contain every target and root cause.
     tables : Mapping
