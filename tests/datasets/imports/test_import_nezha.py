@@ -278,16 +278,6 @@ def test_without_a_sign_the_stated_time_is_the_onset_in_utc_whatever_the_stamp_s
     assert "inject_timestamp disagrees with inject_time in 1 of 2 faults, by -28740 to -28740 s." in found
 
 
-def test_repeats_of_a_fault_share_a_cluster(root: Path, tmp_path: Path) -> None:
-    listed = root / "rca_data" / DAY / f"{DAY}-fault_list.json"
-    faults = [fault("08:51:30", 0, "return"), fault("08:56:40", 0, "return")]
-    listed.write_text(json.dumps({"08": faults}))
-    dataset = imported(root, tmp_path / "out")
-    labels = [dataset.label(episode) for episode in dataset.episodes]
-
-    assert {(label.fault, *label.targets) for label in labels} == {("return", "ts-contacts-service")}
-
-
 def test_a_time_that_was_read_from_the_middle_of_a_message_is_not_used(root: Path) -> None:
     path = root / "rca_data" / DAY / "log" / "08_53_log.csv"
     text = java("08:52:31", "o.a.Servlet#175", 'threw [{"timestamp":"2023-01-29T01:00:00"}]', "cc", "cc1", "ERROR")
@@ -374,15 +364,6 @@ def test_an_archive_gives_the_same_episodes_as_its_folder(root: Path, tmp_path: 
 
     folder, archive = imported(root, tmp_path / "one"), imported(packed, tmp_path / "two")
     assert {e: folder.files[e] for e in folder.episodes} == {e: archive.files[e] for e in archive.episodes}
-
-
-def test_a_damaged_archive_is_a_data_error(tmp_path: Path) -> None:
-    packed = tmp_path / "day.tar.xz"
-    packed.write_bytes(b"\xfd7zXZ\x00 not really")
-
-    with pytest.raises(DataError, match="cannot be unpacked"):
-        NezhaImport().cases(packed)
-    assert not NezhaImport().recognises(packed)
 
 
 def test_the_importer_keeps_what_importers_promise(root: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from faultset.datasets import examine
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.format.labels import AlarmLocation
-from faultset.datasets.imports.formats.petshop import CASE_ROWS, REFERENCE_ROWS, PetShopImport
+from faultset.datasets.imports.formats.petshop import CASE_ROWS, REFERENCE_ROWS
 from faultset.datasets.testing import check_importer
 from tests.datasets.imports.importing import load, problems
 
@@ -212,17 +211,6 @@ def test_a_torn_table_is_named(root: Path, tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match=r"issue_0/metrics\.csv must be a table of metrics with three header rows"):
         imported(root, tmp_path / "out")
-
-
-def test_a_zip_of_the_folder_imports_as_the_folder_does(root: Path, tmp_path: Path) -> None:
-    packed = tmp_path / "petshop.zip"
-    with zipfile.ZipFile(packed, "w") as archive:
-        for path in root.rglob("*"):
-            archive.write(path, path.relative_to(root.parent))
-
-    assert PetShopImport().recognises(packed)
-    folder, archive = imported(root, tmp_path / "one"), imported(packed, tmp_path / "two")
-    assert folder.files == archive.files
 
 
 def test_the_importer_keeps_what_importers_promise(root: Path) -> None:

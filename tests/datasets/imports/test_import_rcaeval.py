@@ -272,23 +272,22 @@ def test_traces_with_a_header_and_no_rows_are_an_empty_table(source, out):
     assert label.root_causes[0].accepted == ("carts", "carts-db")
 
 
-def test_a_case_without_the_time_of_its_injection_is_refused(source):
-    (zenodo_case(source) / "inject_time.txt").unlink()
-    with pytest.raises(DataError, match=r"inject_time.txt is missing"):
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("inject_time.txt", None, r"inject_time.txt is missing"),
+        ("inject_time.txt", str(START - 5), "must be within the recording"),
+        ("simple_metrics.csv", "time,frontend_cpu\n1690000000,1\n1690000001\n", r"simple_metrics.csv cannot be read"),
+    ],
+)
+def test_a_case_that_cannot_be_imported_is_refused_and_an_issue(source, file, content, message):
+    path = zenodo_case(source) / file
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(DataError, match=message):
         RCAEvalImport().load(RCAEvalImport().cases(source)[0])
     assert examine(source).data_issues[0].severity == "error"
-
-
-def test_an_injection_outside_the_recording_is_refused(source):
-    (zenodo_case(source) / "inject_time.txt").write_text(str(START - 5))
-    with pytest.raises(DataError, match="must be within the recording"):
-        RCAEvalImport().load(RCAEvalImport().cases(source)[0])
-
-
-def test_a_torn_file_is_refused_by_name(source):
-    (zenodo_case(source) / "simple_metrics.csv").write_text("time,frontend_cpu\n1690000000,1\n1690000001\n")
-    with pytest.raises(DataError, match=r"simple_metrics.csv cannot be read"):
-        RCAEvalImport().load(RCAEvalImport().cases(source)[0])
 
 
 def test_an_imported_dataset_verifies_and_is_told_that_its_layout_gives_the_onset_away(source, out):
@@ -488,11 +487,6 @@ def test_the_simple_file_is_read_before_the_raw_export_and_the_doctor_names_both
     assert metrics_of(dataset) == set(METRICS)
     assert dataset.provenance["import"]["inputs"] == {simple: 1}
     assert f'"{simple}": 1' in (out / "README.md").read_text()
-
-
-def test_a_case_with_the_simple_file_alone_is_a_case(source, out):
-    (two_inputs(source) / "data.csv").unlink()
-    assert metrics_of(imported(source, out)) == set(METRICS)
 
 
 def test_the_input_that_a_user_names_is_read_where_there_is_one(source, out):

@@ -30,19 +30,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
-
 _MAX_ROW_BYTES = 16 << 20
 """Maximum bytes of a row; some messages are a megabyte long."""
 _NUMBER_BLOCK_BYTES = 2 << 20
 """Block size for files of numbers; reading takes a fifth less time when a block fits into the processor's cache."""
 _OBJECT_COLUMNS = ("labels", "attributes")
 """Columns that hold `{}` rather than null where a source has nothing for them."""
-
 Ints = npt.NDArray[np.int64]
 Column = tuple[str | None, str, npt.NDArray[np.float64]]
 """Service, metric and samples of one column of a wide frame."""
-
-
 MALFORMED = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, csv.Error)
 """Errors of reading a file, its text or its structure."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,7 +31,7 @@ from faultset.datasets.format.versions import (
     list_versions,
     read_version,
 )
-from faultset.datasets.imports.cases import ImportedCase, episode_id, import_cases, worker_count
+from faultset.datasets.imports.cases import episode_id, import_cases, worker_count
 from faultset.datasets.imports.contract import Case, ImportFormat, choose_input, count_inputs, load_format, reading
 
 
@@ -61,21 +62,6 @@ class ImportCost:
             f"{count_text(self.cases, 'case')} ({counts}){waiting}: about {duration_text(self.seconds)} and "
             f"{size_text(self.disk_bytes)}, {self.workers} at a time"
         )
-
-
-def estimate_cost(
-    cases: Sequence[Case], waiting: int, workers: int, case_seconds: float, case_bytes: int
-) -> ImportCost:
-    """Estimate the cost of an import from the time and size of one case."""
-    return ImportCost(
-        cases=len(cases),
-        waiting=waiting,
-        faulty=sum(case.has_fault is True for case in cases),
-        healthy=sum(case.has_fault is False for case in cases),
-        workers=workers,
-        seconds=case_seconds * waiting / workers,
-        disk_bytes=case_bytes * waiting,
-    )
 
 
 IMPORTS = "imports"
@@ -229,10 +215,19 @@ def _write_cases(
         else:
             if isinstance(outcome, EpisodeSummary):
                 summaries[episode_id(name, key)] = outcome
-            if announce is not None and (_is_typical(imported) or number == len(waiting)):
-                size = sum(record.bytes for record in outcome.files.values())
+            is_typical = not imported.was_first or imported.seconds > _LONG_CASE_S
+            if announce is not None and (is_typical or number == len(waiting)):
                 count = worker_count(len(waiting), workers)
-                announce(estimate_cost(cases, len(waiting), count, imported.seconds, size))
+                cost = ImportCost(
+                    cases=len(cases),
+                    waiting=len(waiting),
+                    faulty=sum(case.has_fault is True for case in cases),
+                    healthy=sum(case.has_fault is False for case in cases),
+                    workers=count,
+                    seconds=imported.seconds * len(waiting) / count,
+                    disk_bytes=sum(record.bytes for record in outcome.files.values()) * len(waiting),
+                )
+                announce(cost)
                 announce = None
         if announce is None or number == len(waiting):
             # Show progress after the estimate, and keep the last step for the version.
@@ -240,10 +235,6 @@ def _write_cases(
             steps.add(finished - reported_steps)
             reported_steps = finished
     return left_out, summaries
-
-
-def _is_typical(imported: ImportedCase) -> bool:
-    return not imported.was_first or imported.seconds > _LONG_CASE_S
 
 
 def _build_failure(left_out: Mapping[str, str], cases: int) -> DataError:
@@ -257,11 +248,9 @@ def _build_failure(left_out: Mapping[str, str], cases: int) -> DataError:
 def _check_cases(importer: ImportFormat, path: Path, cases: Sequence[Case]) -> None:
     if not cases:
         raise DataError(f'{path} holds no {importer.title} case; run "faultset dataset doctor {path}"')
-    seen: set[str] = set()
-    for case in cases:
-        if case.key in seen:
-            raise DataError(f"{path} holds the case {case.key} twice; import the two folders into two datasets")
-        seen.add(case.key)
+    key, count = Counter(case.key for case in cases).most_common(1)[0]
+    if count > 1:
+        raise DataError(f"{path} holds the case {key} twice; import the two folders into two datasets")
 
 
 def _refuse_other_data(out: Path) -> None:

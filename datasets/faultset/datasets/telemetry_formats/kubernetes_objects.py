@@ -14,7 +14,6 @@ from faultset.core.times import SECOND_NS
 
 Object = dict[str, Any]
 """A Kubernetes object as a plain dict: apiVersion, kind, metadata, spec, status, data."""
-
 _SUFFIXES = {
     "": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40,
@@ -163,7 +162,6 @@ WHITELISTS: dict[str, Callable[[Object], dict[str, Any]]] = {
     "PersistentVolume": _volume,
     "ConfigMap": _data,
 }
-
 
 RECORDED_KINDS = frozenset(WHITELISTS)
 """Kinds of objects whose state is recorded, in addition to custom resources."""

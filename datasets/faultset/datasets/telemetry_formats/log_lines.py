@@ -51,8 +51,6 @@ _LEVELS = {
     "notice": "info", "crit": "fatal", "critical": "fatal", "alert": "fatal", "emerg": "fatal", "emergency": "fatal",
 }  # fmt: skip
 """Levels by the lowercase word in a log line."""
-
-
 _FORMATS = (
     _ZEROLOG, _BRACKETS, _BOOST, _NGINX, _THRIFT, _LOG4J, _DOTNET, _RUBY, _MONOLOG, _ENVOY, _UNIFIED, _KLOG, _REDIS,
     _SPRING,

@@ -26,8 +26,6 @@ _KINDS = {number: kind for kind, number in SPAN_KIND_NUMBERS.items()}
 _STATUSES = {number: status for status, number in STATUS_NUMBERS.items()}
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _SNAKE = re.compile(r"(?<=[a-z0-9])([A-Z])")
-
-
 _T = TypeVar("_T")
 
 

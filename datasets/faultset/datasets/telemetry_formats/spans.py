@@ -15,8 +15,6 @@ from faultset.datasets.telemetry_formats.otlp_json import read_int
 
 SPAN_KINDS = ("internal", "internal", "server", "client", "producer", "consumer")
 SPAN_STATUSES = ("unset", "ok", "error")
-
-
 _LATEST_NS = 2**63 - 1
 
 
@@ -109,13 +107,11 @@ def _decode_value(value: Any) -> Any:
 
 _US = 1_000
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
-
 _BOOKKEEPING = frozenset({
     "internal.span.format", "w3c.tracestate", "otel.scope.name", "otel.scope.version", "otel.library.name",
     "otel.library.version", "sampler.type", "sampler.param", "span.kind", "otel.status_code",
 })  # fmt: skip
 """Tags that Jaeger and its clients add; spans received by OTLP do not have them."""
-
 POD_TAGS = ("k8s.pod.name", "hostname", "host.name")
 NAMESPACE_TAG = "k8s.namespace.name"
 

@@ -50,7 +50,6 @@ from faultset.datasets.telemetry_formats.log_lines import parse_record
 from faultset.datasets.telemetry_formats.spans import read_jaeger_spans, read_tags
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
-
 BEFORE_NS = 1800 * SECOND_NS
 """Length of the view before the fault; most of it is the reference."""
 _STEP_S = 60.0

@@ -163,7 +163,6 @@ METRIC_ROLES = build_gauge_roles(
     ),
 )
 
-
 STEP_S = 60.0
 
 

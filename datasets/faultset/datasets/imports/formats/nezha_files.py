@@ -61,7 +61,6 @@ SAMPLED_AFTER_NS = LEAD_NS + TAIL_NS
 """Maximum time from the end of a window to the metric sample that describes its last minute."""
 BEFORE, AFTER = 1, 2
 """Minutes of a view before and after the start of the injection's minute."""
-
 _FAULT_LIST = "-fault_list.json"
 _POD = re.compile(r"-[a-z0-9]+-[a-z0-9]+$")
 

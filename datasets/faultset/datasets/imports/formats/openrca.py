@@ -111,7 +111,6 @@ METRIC_ROLES = build_gauge_roles(
     ),
 )
 
-
 _GAP_NS = 300 * SECOND_NS
 """A longer time without samples at either end of a view means that the recording began or ended there."""
 
@@ -189,7 +188,7 @@ def _trim_to_recording(window: Window, metrics: Sequence[pa.Table], onset: int) 
 
 
 def _candidates(system: System, metrics: Sequence[pa.Table]) -> tuple[str, ...]:
-    """Return all components with metrics in the view, be they infinite, or with a record."""
+    """Return all components with metrics in the view, even infinite ones, or with a record."""
     chunks = [chunk for table in metrics for chunk in table["service"].chunks]
     components = {name for chunk in chunks for name in chunk.dictionary.to_pylist()} - {None}
     return tuple(sorted(components | {system.component_of(record.component) for record in system.records}))

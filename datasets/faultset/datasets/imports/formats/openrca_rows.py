@@ -56,7 +56,6 @@ BEFORE_NS = SLOT_NS
 """Length of the view before the half hour; most of it is the reference."""
 AFTER_NS = 600 * SECOND_NS
 """Time of a view after the half hour, for faults at its end."""
-
 _REPLICA = re.compile(r"\d*-\d+$")
 _PROTOCOL = re.compile(r"-(grpc|http)$")
 
@@ -209,7 +208,6 @@ _SPAN_NAMES = {
     "time": TIMES,
 }
 """Our name -> the column names of the source; the first one in a file is used."""
-
 Window = tuple[int, int]
 
 

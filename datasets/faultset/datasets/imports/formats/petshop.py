@@ -42,7 +42,6 @@ FIRST_CUT, CUT_SHARE, LAST_ROWS = 0.5, 0.1, 3
 
 All values come from the source.
 """
-
 _STEP_NS = STEP_S * SECOND_NS
 _NORMAL = "noissue"
 _PARAMETER = re.compile(r"--name '/\w+/(\w+)'|-m (\w+)")

@@ -52,7 +52,6 @@ from faultset.datasets.imports.formats.rcabench_files import (
 )
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
-
 _ENTRIES = ("ts-ui-dashboard", "frontend-proxy", "frontend", "front-end", "nginx-web-server")
 _LOADS = ("loadgenerator", "load-generator")
 
@@ -198,7 +197,6 @@ FAULTS = (
 )  # fmt: skip
 """Fault types of the old format by number."""
 
-
 _LEVELS = (
     ("PodKill", "Virtualization", "Operation Error"),
     ("PodFailure", "Virtualization", "Operation Error"),
@@ -212,11 +210,7 @@ _LEVELS = (
     ("JVM", "Application", None),
 )
 """Prefix of a fault's name, system level, and fault type; if the type is None, the fault's name is used."""
-
-
 _HOUR_NS = 3_600 * SECOND_NS
-
-
 _NEAR_NS = 900 * SECOND_NS
 
 

@@ -40,7 +40,6 @@ from faultset.datasets.imports.contract import Case
 from faultset.datasets.status_codes import read_outcome
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
-
 STAGES = ("normal", "abnormal")
 KINDS = ("metrics", "metrics_sum", "metrics_histogram", "traces", "logs")
 CLOCKS = ("time", "TimeUnix", "Timestamp")
@@ -248,8 +247,6 @@ METRIC_ROLES: tuple[Mapping[str, str], ...] = tuple(
     {"source": "rcabench", "metric": metric, "role": role, "unit": unit, "kind": kind, "combine": combine}
     for metric, role, unit, kind, combine in _ROLES
 )
-
-
 RAW_NAMES = {
     "MetricName": "metric", "Value": "value", "ServiceName": "service_name", "Count": "count", "Sum": "sum",
     "Min": "min", "Max": "max", "TraceId": "trace_id", "SpanId": "span_id", "ParentSpanId": "parent_span_id",
@@ -263,7 +260,6 @@ _OWNERS = ("k8s.deployment.name", "k8s.statefulset.name", "k8s.daemonset.name")
 _HIDDEN = {_POD, _CONTAINER, "k8s.namespace.name", "service.name", "service.namespace", "k8s.pod.uid", "container.id"}
 _KINDS = ("server", "client", "internal", "producer", "consumer")
 _MIN_GROWING_SHARE = 0.95
-
 Words = list[str | None]
 Codes = npt.NDArray[np.int32]
 

@@ -78,7 +78,6 @@ INDICATORS: Mapping[str, tuple[str, ...]] = {
     "loss": ("latency", "latency-90", "lat_90"),
 }
 """Metrics that RCAEval's scoring accepts for a fault; the first that a service has is the truth."""
-
 _RESOURCE = ("Operating System", "resource")
 _NETWORK = ("Operating System", "Network/Storage Issue")
 _CODE = ("Application", "Code Defect")
@@ -91,10 +90,8 @@ FAULT_TYPES: Mapping[str, tuple[str, str]] = {
     "loss": _NETWORK,
 } | dict.fromkeys(("f1", "f2", "f3", "f4", "f5"), _CODE)
 """System level and fault type of each fault; `resource` is RCAEval's term."""
-
 RAW_NAMES = ("container-", "istio-")
 """Prefixes of metric names that come directly from exporters."""
-
 NO_SERVICES = ("main", "PassthroughCluster", "istio-proxy", "frontend-external", "unknown")
 """Prefixes of columns that are not services; RCAEval leaves these columns out."""
 
@@ -136,7 +133,6 @@ RAW_FILES = ("data.csv", "metrics.csv")
 INDEX = "cases.parquet"
 ONSET_FILE = "inject_time.txt"
 APPS = {"OB": "online-boutique", "SS": "sock-shop", "TT": "train-ticket"}
-
 _FLAT = re.compile(r"(re[1-9])-?(ob|ss|tt)_([^_]+)_([^_]+)_(\d+)", re.IGNORECASE)
 _OTHER_APP = re.compile(r"([^_]+)_([^_]+)_([^_]+)_(\d+)")
 _PAIR = re.compile(r"([^_]+)_([^_]+)")
@@ -233,7 +229,6 @@ def _read_index(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
-
 _LOG_COLUMNS = ("timestamp", "container_name", "message", "level")
 _LOG_TEXT = ("container_name", "message", "level", "time", "req_path", "error", "log_template")
 _SPAN_COLUMNS = (

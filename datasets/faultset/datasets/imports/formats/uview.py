@@ -39,7 +39,6 @@ from faultset.datasets.imports.contract import (
 from faultset.datasets.imports.telemetry.times import parse_time
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
-
 FAULTS = "faults.csv"
 CHUNK_NS = 1800 * SECOND_NS
 _COLUMNS = {

@@ -42,7 +42,6 @@ from faultset.datasets.imports.telemetry.incidents import EpisodeWindow, Telemet
 from faultset.datasets.imports.telemetry.rows import STAGED
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
-
 PLAN = "plan.json"
 RECORDING = "recording"
 """Key of the case of a recording."""

@@ -14,7 +14,6 @@ from faultset.datasets.format.storage import SERIES_COLUMNS, as_array, in_one_ch
 from faultset.datasets.imports.columns import drop_repeats, encode_words, infer_kinds_and_peers
 
 pc: Any = pyarrow.compute  # type checkers do not see its functions
-
 _DELTA = "delta-"
 _SHARED_SUFFIX = "5"
 """Suffix for the id of the server's half if client and server share a span, as they do in Zipkin."""

@@ -16,8 +16,6 @@ from faultset.core.files import canonical_json, replace_surrogates
 from faultset.datasets.telemetry_formats.otlp_json import OUR_SERVICE
 
 _MAX_NAME_LENGTH = 300
-
-
 NO_SERVICE = "-"
 """Service in the origin of a record that belongs to no service."""
 

@@ -299,8 +299,6 @@ LONG_NS = 2 * 3600 * SECOND_NS
 _SHORTEST_CHUNK_NS, _LONGEST_CHUNK_NS = 600 * SECOND_NS, 3600 * SECOND_NS
 _CHUNK_ROWS, _USUAL_CHUNKS = 400_000, 300
 _SHORTEST_GAP_NS = 1800 * SECOND_NS
-
-
 _VOID = {"reason": "unlabelled", "detail": "labelled neither as incident nor as healthy"}
 
 

@@ -125,6 +125,7 @@ STAGED: dict[str, pa.Schema] = {
     ]),
 }  # fmt: skip
 """Schemas of staged tables."""
+OUTSIDE = "has a time before 2000 or after 2116"
 
 
 class StagedSeries(NamedTuple):
@@ -175,7 +176,7 @@ class StagedRows:
     def add_sample(self, series: StagedSeries, time_ns: int | None, value: float) -> None:
         """Add a sample of a metric."""
         if time_ns is None or not EARLIEST_NS <= time_ns < LATEST_NS:
-            self._drop_time(time_ns)
+            self.drop(OUTSIDE if time_ns else "has no time")
             return
         self._times.append(time_ns)
         self._numbers.append(self._get_number(series))
@@ -188,7 +189,7 @@ class StagedRows:
         keep = ~np.isnan(values)
         inside = (times_ns >= EARLIEST_NS) & (times_ns < LATEST_NS)
         if not inside.all():
-            self.drop("has a time before 2000 or after 2116", int((keep & ~inside).sum()))
+            self.drop(OUTSIDE, int((keep & ~inside).sum()))
             keep &= inside
         if not keep.all():
             times_ns, values = times_ns[keep], values[keep]
@@ -203,7 +204,7 @@ class StagedRows:
     def add(self, table: str, origin: Origin, time_ns: int | None, row: Mapping[str, Any]) -> None:
         """Add a row of a table other than metrics; `row` has the columns of `STAGED` except time and origin."""
         if time_ns is None or not EARLIEST_NS <= time_ns < LATEST_NS:
-            self._drop_time(time_ns)
+            self.drop(OUTSIDE if time_ns else "has no time")
             return
         columns = self._columns.get(table)
         if columns is None:
@@ -235,9 +236,6 @@ class StagedRows:
             text = text[:_MAX_TEXT_LENGTH]
         self._characters += len(text)
         return replace_surrogates(text).replace("\0", "\ufffd") if not text.isascii() or "\0" in text else text
-
-    def _drop_time(self, time_ns: int | None) -> None:
-        self.drop("has no time" if not time_ns else "has a time before 2000 or after 2116")
 
     def _get_number(self, series: StagedSeries) -> int:
         number = self._series.get(series)

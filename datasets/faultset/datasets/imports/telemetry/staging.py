@@ -213,8 +213,6 @@ _log = logging.getLogger(__name__)
 FACTS = "facts.json"
 _RULES_VERSION = 1
 """Incremented when readers change, so that files staged by an earlier release are read again."""
-
-
 _DATABASE = (
     "{folder} is a data folder of Prometheus, which only Prometheus can read; use "
     '"faultset record --prometheus URL", or write it as text with "promtool tsdb dump-openmetrics {folder}"'

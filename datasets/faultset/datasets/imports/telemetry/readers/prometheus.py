@@ -16,7 +16,7 @@ from faultset.core.files import canonical_json
 from faultset.core.printable import quoted
 from faultset.datasets.imports.telemetry.identity import NO_SERVICE, Origin, short_name, split_labels
 from faultset.datasets.imports.telemetry.readers.otlp import Point, read_exponential
-from faultset.datasets.imports.telemetry.rows import ReadingContext, StagedSeries
+from faultset.datasets.imports.telemetry.rows import OUTSIDE, ReadingContext, StagedSeries
 from faultset.datasets.telemetry_formats.prometheus import KIND_MARK, classic_histogram, read_pairs, sample_kind
 
 UNKNOWN = "unknown"
@@ -294,7 +294,7 @@ def read_remote_write(request: Any, context: ReadingContext) -> None:
             times = np.array([sample.timestamp for sample in raw.samples], dtype=np.int64)
             values = np.array([sample.value for sample in raw.samples])
             inside = np.abs(times) < (1 << 62) // _MS
-            context.rows.drop("has a time before 2000 or after 2116", int((~inside).sum()))
+            context.rows.drop(OUTSIDE, int((~inside).sum()))
             context.rows.add_samples(build_series(context, labels, UNKNOWN), times[inside] * _MS, values[inside])
         for histogram in raw.histograms:
             _read_native(histogram, labels, context)
