@@ -26,12 +26,13 @@ from faultset.datasets.derivation import (
     write_dataset_card,
 )
 from faultset.datasets.examples import write_example_dataset
+from faultset.datasets.format.context import Sampling
 from faultset.datasets.format.recordings import RecordingWriter
 from faultset.datasets.format.version_files import hashes_below
 from faultset.datasets.format.versions import create_version
 from faultset.datasets.recordings import validation
 from faultset.datasets.remote.writing import publish_dataset
-from tests.datasets.recorded_samples import at, context, incident, write_chunks
+from tests.datasets.recorded_samples import CHUNK_S, at, context, incident, samples, spans, write_chunks
 
 
 def run(*arguments: object) -> Result:
@@ -186,6 +187,31 @@ def test_a_compacted_recording_keeps_traces_over_the_ends_of_chunks(recorded_roo
     assert before.incidents().equals(after.incidents())
     assert before.wide(step_s=60).equals(after.wide(step_s=60))
     assert [segment.length_s for segment in after.view.segments] == [1800, 1200]
+
+
+def test_compaction_marks_log_lines_whose_traces_were_not_sampled(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    recorded, lost, unsampled = f"{0:032x}", f"{16**7:032x}", f"{2 * 16**7:032x}"
+    trace_ids = [recorded, lost, unsampled, None]
+    lines = {
+        "time": pa.array([at(6)] * 4, pa.timestamp("ns", "UTC")),
+        **{name: ["geo"] * 4 for name in ("service", "pod", "container")},
+        "level": ["info"] * 4,
+        "message": [f"trace_id={trace_id}" for trace_id in trace_ids],
+        "trace_id": pa.array(trace_ids, pa.string()),
+        "span_id": pa.array([None] * 4, pa.string()),
+    }
+    tables = {"metrics": [samples(0, CHUNK_S)], "spans": [spans([(5, 1)])], "logs": [pa.table(lines)]}
+    RecordingWriter(root, context(sampling=Sampling(traces=0.1))).append(at(0), at(CHUNK_S), tables)
+    create_version(root, provenance={})
+    once = compact_dataset(root, tmp_path / "once")
+    twice = compact_dataset(once.root, tmp_path / "twice")
+    for dataset in (once, twice):
+        (recording,) = dataset.recordings()
+        logs = recording.table("logs").to_pandas()
+        assert logs["trace_id"].dropna().str[0].tolist() == ["0", "0", "f"]
+        assert logs["message"].str.removeprefix("trace_id=").str[0].tolist() == ["0", "0", "f", "N"]
+        assert recording.table("spans")["trace_id"].to_pylist() == [logs["trace_id"][0]]
 
 
 def test_show_and_episodes_list_recordings_and_incidents(recorded_root: Path) -> None:
