@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from faultset.baselines.api.contract import Labelled
-from faultset.baselines.api.registry import BaselineSpec, list_baselines
+from faultset.baselines.contract import Labelled
+from faultset.baselines.registry import BaselineSpec, list_baselines
 from faultset.core.files import canonical_json
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset, open_dataset

@@ -33,8 +33,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from baseline_costs import is_unlimited, write_large_episode
 
-from faultset.baselines.api.contract import Detection, TrainingFreeBaseline
-from faultset.baselines.api.registry import BaselineSpec, get_baseline, list_baselines
+from faultset.baselines.contract import Detection, TrainingFreeBaseline
+from faultset.baselines.registry import BaselineSpec, get_baseline, list_baselines
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.version_files import FileRecord, compute_sha256

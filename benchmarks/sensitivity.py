@@ -22,7 +22,7 @@ from unittest.mock import patch
 import click
 import numpy as np
 
-from faultset.baselines.api.registry import BaselineSpec, get_baseline
+from faultset.baselines.registry import BaselineSpec, get_baseline
 from faultset.baselines.stats import scaling
 from faultset.baselines.stats.scaling import LEVEL
 from faultset.datasets.dataset import Dataset, open_dataset

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import click
 
-from faultset.baselines.api.registry import BaselineSpec, list_baselines
+from faultset.baselines.registry import BaselineSpec, list_baselines
 from faultset.collector.faults.registry import faults
 from faultset.collector.runtime.steps import GENERIC_STEPS, Step
 from faultset.collector.spec.steps import StepModel

@@ -22,7 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = (
-    "baselines/api/test_contract.py",
+    "baselines/test_contract.py",
     "collector/faults/test_fault_contract.py",
     "test_broken_plugins.py",
     "examples/test_examples.py",
@@ -51,7 +51,7 @@ def _no_syncs() -> Iterator[None]:
 @pytest.fixture
 def own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a test registries of its own: baselines and faults that it announces are forgotten when it ends."""
-    from faultset.baselines.api import registry as baselines
+    from faultset.baselines import registry as baselines
     from faultset.collector.faults import registry as faults
 
     monkeypatch.setattr(baselines, "_announced", {**baselines.list_baselines()})

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from faultset.agents.formats.contract import agent_format
-from faultset.baselines.api.registry import get_baseline, list_baselines
+from faultset.baselines.registry import get_baseline, list_baselines
 from faultset.collector.apps import load_app, load_apps
 from faultset.collector.faults.registry import faults, get_fault
 from faultset.collector.load.driver import driver_class

@@ -25,9 +25,9 @@ from scipy.stats import kendalltau
 from faultset.baselines.features.windows import localization_windows
 from faultset.baselines.methods.localization.causal_discovery import FNodeTests, mean_reciprocal_ranks
 from faultset.baselines.methods.localization.circa import regression_scores
+from faultset.baselines.methods.localization.distribution_changes import run_lengths
 from faultset.baselines.methods.localization.torai import shares
 from faultset.baselines.methods.rules.metric_rules import KSigma, published_scores
-from faultset.baselines.stats.change_points import run_lengths
 from faultset.baselines.stats.dependence import chi_square, lagged_links, permutation_p_values, ranked_samples
 from faultset.baselines.stats.scaling import mean_and_sd
 from faultset.datasets.dataset import open_dataset

@@ -18,7 +18,7 @@ from pathlib import Path
 from petshop_traversal import traversal_answers
 from published_tables import read_published
 
-from faultset.baselines.api.registry import get_baseline, list_baselines
+from faultset.baselines.registry import get_baseline, list_baselines
 from faultset.datasets import Label
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.archives import unpack

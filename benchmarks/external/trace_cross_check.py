@@ -25,9 +25,8 @@ from published_packages import install, show_comparisons
 from scipy import sparse
 from scipy.stats import kendalltau
 
-from faultset.baselines.api.registry import get_baseline
-from faultset.baselines.methods.localization.spectrum import trace_weights
-from faultset.baselines.methods.localization.trace_rca import jaccard
+from faultset.baselines.methods.localization.spectrum import jaccard, trace_weights
+from faultset.baselines.registry import get_baseline
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.exports.exporter import export_dataset
 

@@ -30,8 +30,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from faultset.baselines.api.contract import Localizer
-from faultset.baselines.api.registry import get_baseline
+from faultset.baselines.contract import Localizer
+from faultset.baselines.registry import get_baseline
 from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.format.context import CONTEXT_FILE

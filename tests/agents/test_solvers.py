@@ -13,8 +13,7 @@ from inspect_ai.log import EvalSample
 from inspect_ai.model import get_model
 from inspect_ai.solver import Solver
 
-from faultset.agents.solvers.controls import random_agent, scripted
-from faultset.agents.solvers.model_agents import flash, gpt_w_shell, react, stratus
+from faultset.agents.solvers import flash, gpt_w_shell, random_agent, react, scripted, stratus
 from faultset.evaluators.agent_tasks.recorded import detection, localization
 from tests.agents.chat_server import Scripted, chat_server, failed, in_turn, said
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faultset.baselines.api.registry import list_baselines
 from faultset.baselines.networks import EXTRA
+from faultset.baselines.registry import list_baselines
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.format.schemas import TABLES

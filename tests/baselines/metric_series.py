@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from faultset.baselines.api import registry
-from faultset.baselines.api.contract import Ranking
+from faultset.baselines import registry
+from faultset.baselines.contract import Ranking
 from faultset.datasets.views import EpisodeView
 
 SECOND = 1_000_000_000

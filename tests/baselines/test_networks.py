@@ -7,11 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from faultset.baselines.api.registry import get_baseline
 from faultset.baselines.methods.detection import neural_detectors as networks
 from faultset.baselines.methods.detection.neural_detectors import USAD, LSTMAutoencoder, TranAD
-from faultset.baselines.methods.localization.eadro import pad_graphs
+from faultset.baselines.methods.localization.trained_rankers import pad_graphs
 from faultset.baselines.networks import jax_and_optax, lstm_last, lstm_parameters, train
+from faultset.baselines.registry import get_baseline
 from faultset.core.errors import UsageError, is_installed
 from faultset.evaluators.execution.plan import choose_baselines
 

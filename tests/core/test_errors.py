@@ -34,7 +34,7 @@ COLLECTOR = ROOT / "collector/faultset/collector"
 AGENTS = ROOT / "evaluators/faultset/agents"
 HOME = {
     "evaluate": (ROOT / "baselines", ROOT / "evaluators"),
-    "inspect": (AGENTS / "solvers", AGENTS / "interface", ROOT / "evaluators/faultset/evaluators/agent_tasks"),
+    "inspect": (AGENTS / "solvers.py", AGENTS / "interface", ROOT / "evaluators/faultset/evaluators/agent_tasks"),
     "kubernetes": (COLLECTOR / "platforms/kubernetes",),
     "mcp": (AGENTS / "interface", ROOT / "evaluators/faultset/evaluators/agent_tasks"),  # anyio comes with Inspect, too
     "serve": (ROOT / "datasets/faultset/datasets/serve",),

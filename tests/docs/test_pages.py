@@ -13,7 +13,7 @@ from types import ModuleType
 
 import click
 
-from faultset.baselines.api.registry import list_baselines
+from faultset.baselines.registry import list_baselines
 from faultset.core.console import root
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from inspect_ai.log import EvalLog, read_eval_log, write_eval_log
 from inspect_ai.model import get_model
 
 from faultset.agents import import_runs
-from faultset.agents.solvers.controls import random_agent, scripted
+from faultset.agents.solvers import random_agent, scripted
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.examples import write_example_dataset
 from faultset.evaluators import Evaluation, evaluate

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from faultset.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from faultset.baselines.api.contract import (
+    from faultset.baselines.contract import (
         Detection,
         Detector,
         Diagnoser,
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
         Localizer,
         Ranking,
         TrainingFreeBaseline,
+        episode_rng,
         first_alarm,
     )
-    from faultset.baselines.api.randomness import episode_rng
-    from faultset.baselines.api.registry import (
+    from faultset.baselines.features.object_states import parse_state
+    from faultset.baselines.registry import (
         BaselineSpec,
         baseline,
         get_baseline,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
         get_localizer,
         list_baselines,
     )
-    from faultset.baselines.api.tables import parse_state, read_frame, read_table, read_wide
+    from faultset.datasets.table_reading import read_frame, read_table, read_wide
 
 __all__ = [
     "BaselineSpec",

@@ -15,7 +15,7 @@ from faultset.agents.interface.session import SESSION_TASKS, RecordedTask
 from faultset.agents.runs.record import RUNS_FILE, AgentRun, read_runs, trajectory_file
 from faultset.agents.runs.trajectory_contents import InspectedServices, find_inspected_services
 from faultset.agents.trajectory import Trajectory, read_trajectory
-from faultset.baselines.api.contract import Diagnosis, Ranking
+from faultset.baselines.contract import Diagnosis, Ranking
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import count_text, printable
 from faultset.evaluators.execution.runners.answers import InvalidAnswer, check_diagnosis, check_ranking
@@ -26,7 +26,7 @@ from faultset.evaluators.results.rows import ResultRow, Status, StoredAnswer, an
 from faultset.evaluators.results.truth import Truth
 
 if TYPE_CHECKING:
-    from faultset.baselines.api.registry import BaselineSpec
+    from faultset.baselines.registry import BaselineSpec
 
 
 TASKS_OF: Mapping[str, tuple[str, ...]] = {

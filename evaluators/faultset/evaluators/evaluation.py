@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from faultset.agents.runs.record import AgentRun
     from faultset.agents.runs.trajectory_contents import InspectedServices
-    from faultset.baselines.api.registry import BaselineSpec
+    from faultset.baselines.registry import BaselineSpec
     from faultset.datasets.dataset import Dataset
 
 

@@ -58,7 +58,7 @@ from faultset.evaluators.results.rows import DETECTIONS_FILE, ResultRow, StoredA
 from faultset.evaluators.scoring.thresholds import apply_training_thresholds, training_policy
 
 if TYPE_CHECKING:
-    from faultset.baselines.api.registry import BaselineSpec
+    from faultset.baselines.registry import BaselineSpec
 
 
 def evaluate(
@@ -230,7 +230,7 @@ class EvaluationCall:
         Detectors that learn from labels are left out. Agents start from alarms that were raised online, so these are
         computed even if detection is not scored.
         """
-        from faultset.baselines.api.registry import get_baseline
+        from faultset.baselines.registry import get_baseline
 
         scores_detection = "detection" in self.settings.tasks
         if not scores_detection and not self.recorded:
@@ -385,7 +385,7 @@ def _check_names(
     specs: Sequence[BaselineSpec], files: Sequence[PredictionFile], recorded: Sequence[RecordedRun]
 ) -> None:
     """Raise UsageError if two methods of an evaluation have the same name."""
-    from faultset.baselines.api.registry import list_baselines
+    from faultset.baselines.registry import list_baselines
 
     # importing all methods takes a second, so do it only if needed
     names = [*(list_baselines() if files or recorded else ()), *(spec.name for spec in specs)]

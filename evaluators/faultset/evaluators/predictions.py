@@ -16,7 +16,7 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from faultset.baselines.api.contract import CONSECUTIVE, Detection, Diagnosis, Ranking, Task
+from faultset.baselines.contract import CONSECUTIVE, Detection, Diagnosis, Ranking, Task
 from faultset.core.errors import DataError, UsageError
 from faultset.core.printable import count_text, printable, quoted
 from faultset.core.regular_files import read_regular

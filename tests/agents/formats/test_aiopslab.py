@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from faultset.agents import ScoredRun, import_runs, read_trajectory, score_runs
-from faultset.agents.formats.aiopslab.labels import label_of, task_of
-from faultset.agents.formats.aiopslab.session import (
+from faultset.agents.formats.aiopslab import (
     NEW_GRAMMAR_S,
     NO_CALL,
     ONE_BLOCK,
@@ -19,8 +18,10 @@ from faultset.agents.formats.aiopslab.session import (
     ActionCall,
     ActionError,
     choose_grammar,
+    label_of,
     parse_action,
     read_submission,
+    task_of,
 )
 from faultset.core.errors import DataError
 from tests.agents.conftest import START_S, Session, said

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from faultset.agents.interface.session import compose_complaint
 from faultset.core.errors import UsageError
+from faultset.core.times import SECOND_NS
+from faultset.datasets import open_dataset
 
 
 def test_an_answer_ends_the_session(session) -> None:
@@ -66,3 +70,20 @@ def test_an_answer_that_names_no_candidate_is_reported_as_invalid_with_its_momen
     report = one.report()
     assert (report["status"], report["status_reason"]) == ("invalid", "no service in the answer is a candidate")
     assert report["answered_ns"] == one.tools.clock.now_ns
+
+
+SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
+
+
+@pytest.mark.parametrize(
+    ("episode", "complaint"),
+    [
+        ("01084746c57a", "since about 02:10 UTC, GET /recommendations often fails"),
+        ("252926d80e7a", "since about 02:15 UTC, GET /hotels is slow"),
+        ("0d3c530732fb", "since about 02:15 UTC, something seems to be wrong"),
+    ],
+)
+def test_a_complaint_has_an_approximate_time_and_what_clients_saw(episode: str, complaint: str) -> None:
+    opened = open_dataset(SAMPLE)[episode]
+    onset_ns = opened.label.onset_ns or opened.context.reference_end_ns
+    assert compose_complaint(opened.view, onset_ns + 20 * SECOND_NS) == complaint

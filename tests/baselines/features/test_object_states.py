@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from faultset.baselines.evidence.metric_evidence import metric_evidence
+from faultset.baselines.features.evidence import metric_evidence
 from faultset.baselines.features.object_states import Rollout, successful_rollouts
 from faultset.baselines.features.windows import localization_windows
 from tests.baselines.conftest import SECOND, Observe
@@ -78,7 +78,7 @@ def test_metrics_of_a_rollout_are_no_evidence(observe: Observe, monkeypatch: pyt
     during = (windows.times_ns > alarm_ns + 5 * SECOND) & (windows.times_ns <= alarm_ns + 15 * SECOND)
     values[np.ix_(during, np.array(windows.services) == service)] *= 2.0
     calm = replace(windows, values=values, absent=np.zeros(values.shape, dtype=bool))
-    monkeypatch.setattr("faultset.baselines.evidence.metric_evidence.localization_windows", lambda *_, **__: calm)
+    monkeypatch.setattr("faultset.baselines.features.evidence.windows_since_reference", lambda *_, **__: calm)
     rollout = Rollout(start_ns=alarm_ns + 5 * SECOND, end_ns=alarm_ns + 15 * SECOND)
 
     def strongest(rollouts: dict[str, Rollout]) -> float:

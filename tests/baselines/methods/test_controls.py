@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from faultset.baselines.api.contract import Labelled
+from faultset.baselines.contract import Labelled
 from faultset.baselines.methods.controls import (
     AlwaysNo,
     AlwaysYes,

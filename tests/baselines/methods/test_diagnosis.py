@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from faultset.baselines.api.contract import Labelled
-from faultset.baselines.api.registry import get_baseline
+from faultset.baselines.contract import Labelled
 from faultset.baselines.methods.controls import ConstantPair
 from faultset.baselines.methods.diagnosis import MAX_Z, describe_fault
+from faultset.baselines.registry import get_baseline
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 

@@ -13,7 +13,7 @@ from inspect_ai.solver import SolverSpec
 
 from faultset.agents.interface.inspect_tools import shown_text
 from faultset.agents.runs.record import AskedQuestion
-from faultset.agents.solvers.controls import random_agent, scripted
+from faultset.agents.solvers import random_agent, scripted
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import open_dataset
 from faultset.evaluators import evaluate

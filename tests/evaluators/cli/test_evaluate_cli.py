@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from faultset.baselines import Ranking, TrainingFreeBaseline, baseline
-from faultset.baselines.api.registry import list_baselines
+from faultset.baselines.registry import list_baselines
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import EpisodeView, export_dataset, open_dataset
 from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry

@@ -6,7 +6,7 @@ from typing import Any
 
 import cloudpickle
 
-from faultset.baselines.api.registry import BaselineSpec
+from faultset.baselines.registry import BaselineSpec
 from faultset.evaluators.execution.runners.messages import AnswerRequest, Blob, MethodProcess
 from faultset.evaluators.execution.runners.runner_process import next_number
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from faultset.baselines import baseline
-from faultset.baselines.api.contract import Ranking, TrainingFreeBaseline
-from faultset.baselines.api.registry import BaselineSpec
+from faultset.baselines.contract import Ranking, TrainingFreeBaseline
+from faultset.baselines.registry import BaselineSpec
 from faultset.core.errors import DataError
 from faultset.core.files import canonical_json
 from faultset.core.times import SECOND_NS

@@ -21,7 +21,7 @@ from faultset.evaluators.results.rows import ResultRow, read_rows
 
 METHOD = """
 from faultset.baselines import baseline
-from faultset.baselines.api.contract import Detection, TrainingFreeBaseline
+from faultset.baselines.contract import Detection, TrainingFreeBaseline
 
 @baseline("acme", title="Acme", task="detection", paper="none", kind="rule", tables=(), speed="instant")
 class Acme(TrainingFreeBaseline):
@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_registries: None
 
 
 def method_with(folder: Path, score: float) -> type:
-    from faultset.baselines.api import registry
+    from faultset.baselines import registry
 
     (folder / "code" / "acme_detector.py").write_text(METHOD.format(score=score))
     sys.modules.pop("acme_detector", None)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.baselines.api.registry import get_baseline
+from faultset.baselines.registry import get_baseline
 from faultset.core.errors import DataError, PlatformError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.training.folds import cross_folds, folds_of_split

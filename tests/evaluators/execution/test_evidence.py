@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from faultset.baselines.api.contract import Diagnosis, Ranking, Task, TrainingFreeBaseline
-from faultset.baselines.api.registry import BaselineSpec
+from faultset.baselines.contract import Diagnosis, Ranking, Task, TrainingFreeBaseline
+from faultset.baselines.registry import BaselineSpec
 from faultset.core.errors import UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.recordings.window_view import select_available_rows

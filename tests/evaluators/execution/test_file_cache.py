@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.baselines.api.registry import get_baseline
+from faultset.baselines.registry import get_baseline
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.evaluators.execution import dataset_source

@@ -18,8 +18,8 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from faultset.baselines.api.contract import Detection, TrainingFreeBaseline
-from faultset.baselines.api.registry import BaselineSpec, get_baseline
+from faultset.baselines.contract import Detection, TrainingFreeBaseline
+from faultset.baselines.registry import BaselineSpec, get_baseline
 from faultset.core.errors import PlatformError
 from faultset.core.landlock import landlock_version
 from faultset.datasets.dataset import open_dataset

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from faultset.baselines.api.contract import Detection, Ranking, TrainingFreeBaseline
-from faultset.baselines.api.registry import BaselineSpec
+from faultset.baselines.contract import Detection, Ranking, TrainingFreeBaseline
+from faultset.baselines.registry import BaselineSpec
 from faultset.core.errors import UsageError
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.training.folds import Fold, cross_folds

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from faultset.baselines.api.registry import get_baseline
+from faultset.baselines.registry import get_baseline
 from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.remote.file_systems import fetch

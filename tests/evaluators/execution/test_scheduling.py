@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from faultset.baselines.api.contract import TrainingFreeBaseline
+from faultset.baselines.contract import TrainingFreeBaseline
 from faultset.core.errors import DataError, PlatformError
 from faultset.core.landlock import landlock_version
 from faultset.evaluators.execution.batches import method_process

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from faultset.baselines.api.contract import Detection
+from faultset.baselines.contract import Detection
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets.dataset import open_dataset
 from faultset.datasets.examples import write_example_dataset

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from faultset.baselines.api.registry import list_baselines
+from faultset.baselines.registry import list_baselines
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.leaderboards import formats
 from faultset.evaluators.leaderboards.leaderboard import build_leaderboard

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from faultset.baselines.api.registry import get_baseline
+from faultset.baselines.registry import get_baseline
 from faultset.core.errors import DataError, UsageError
 from faultset.datasets import RootCause
 from faultset.datasets.dataset import open_dataset

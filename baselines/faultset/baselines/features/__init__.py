@@ -1,1 +1,1 @@
-"""Features of an episode that several methods use."""
+"""Features of an episode that several methods use: metrics, log lines, spans, events and object states."""

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from faultset.baselines.api.contract import CONSECUTIVE, Detection, Evidence, first_alarm
+from faultset.baselines.contract import CONSECUTIVE, Detection, TrainingFreeBaseline
 from faultset.baselines.features.metric_alarms import largest_deviations
-from faultset.baselines.features.windows import Windows, detection_windows
+from faultset.baselines.features.windows import Windows, detection_windows, measure_deviations
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, reference_limit, with_metric_floor
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 FOLDS = 4
 MIN_SAMPLES = 2 * FOLDS
@@ -40,8 +38,7 @@ def hold_out_deviations(reference: Matrix, series: Sequence[tuple[str, str]]) ->
     z = np.zeros(reference.shape)
     for rest, block in split_folds(len(reference)):
         mean, sd = mean_and_sd(reference[rest])
-        never_absent = np.zeros((len(block), reference.shape[1]), dtype=bool)
-        z[block] = deviations(reference[block], mean, with_metric_floor(sd, series), never_absent)
+        z[block] = deviations(reference[block], mean, with_metric_floor(sd, series))
     return np.clip(z, -CLIP, CLIP)
 
 
@@ -119,15 +116,30 @@ class HeldOut:
         by_series
             [T, d] signed share of each series in the score; its z by default.
         """
-        alarm = first_alarm(self.windows.times_ns, scores > threshold, consecutive)
-        evidence: tuple[Evidence, ...] = ()
-        if alarm is not None:
-            row = int(np.searchsorted(self.windows.times_ns, alarm))
-            shares = self.z if by_series is None else by_series
-            evidence = largest_deviations(shares, self.windows, row, detail)
+        shares = self.z if by_series is None else by_series
         return Detection.from_scores(
-            self.windows.times_ns, scores, threshold, consecutive=consecutive, evidence=evidence
+            self.windows.times_ns,
+            scores,
+            threshold,
+            consecutive=consecutive,
+            evidence=lambda row: largest_deviations(shares, self.windows, row, detail),
         )
+
+
+class HeldOutDetector(TrainingFreeBaseline):
+    """Base class of detectors of deviations with a held-out reference."""
+
+    silent_threshold: ClassVar[float] = 0.0
+    """Threshold of the answer if there are too few samples."""
+
+    def detect(self, episode: EpisodeView) -> Detection:
+        """Score every sample after the reference."""
+        held_out = read_held_out(episode)
+        return Detection.silent(self.silent_threshold) if held_out is None else self.score(episode, held_out)
+
+    def score(self, episode: EpisodeView, held_out: HeldOut) -> Detection:
+        """Score the deviations of an episode."""
+        raise NotImplementedError
 
 
 def read_held_out(episode: EpisodeView) -> HeldOut | None:
@@ -138,9 +150,7 @@ def read_held_out(episode: EpisodeView) -> HeldOut | None:
 def _build_held_out(windows: Windows) -> HeldOut | None:
     if windows.empty or len(windows.reference) < MIN_SAMPLES:
         return None
-    mean, sd = mean_and_sd(windows.reference)
-    z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
-    z = np.clip(z, -CLIP, CLIP)
+    z = np.clip(measure_deviations(windows), -CLIP, CLIP)
     normal = hold_out_deviations(windows.reference, windows.series)
     for matrix in (normal, z):
         matrix.flags.writeable = False

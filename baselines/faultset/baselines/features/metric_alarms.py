@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from faultset.baselines.api.contract import Evidence, Ranking
+from faultset.baselines.contract import Evidence, Ranking
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_floor, with_metric_floor
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 CLIP = 100.0
+Series = Sequence[tuple[str, str]]
+"""(service, metric) of each column."""
 
 
 def standardise_windows(windows: Windows, *, stopped: bool = True) -> tuple[Matrix, Matrix]:
@@ -30,10 +30,8 @@ def standardise_windows(windows: Windows, *, stopped: bool = True) -> tuple[Matr
     """
     mean, sd = mean_and_sd(windows.reference)
     scale = with_metric_floor(sd, windows.series)
-    never_absent = np.zeros(windows.reference.shape, dtype=bool)
-    absent = windows.absent if stopped else np.zeros_like(windows.absent)
-    healthy = deviations(windows.reference, mean, scale, never_absent)
-    recent = deviations(windows.values, mean, scale, absent)
+    healthy = deviations(windows.reference, mean, scale)
+    recent = deviations(windows.values, mean, scale, windows.absent if stopped else None)
     return np.clip(healthy, -CLIP, CLIP), np.clip(recent, -CLIP, CLIP)
 
 
@@ -42,18 +40,29 @@ _MAX_EVIDENCE = 5
 
 def largest_deviations(z: Matrix, windows: Windows, row: int, detail: str) -> tuple[Evidence, ...]:
     """Return the series that deviate most in one row as evidence."""
+
+    def describe(column: int) -> str:
+        if windows.absent[row, column]:
+            return "series stopped"
+        return f"{detail}, {'up' if z[row, column] > 0 else 'down'}"
+
     order = np.argsort(-np.abs(z[row]), kind="stable")[:_MAX_EVIDENCE]
-    return tuple(
+    return tuple(series_evidence(windows.series, np.abs(z[row]), order, describe))
+
+
+def series_evidence(
+    series: Series, scores: Matrix, columns: Iterable[int], detail: str | Callable[[int], str]
+) -> list[Evidence]:
+    """Return evidence for some columns with their scores; the detail may be a function of the column."""
+    return [
         Evidence(
-            service=windows.series[column][0],
-            subject=windows.series[column][1],
-            score=float(abs(z[row, column])),
-            detail=f"{detail}, {'up' if z[row, column] > 0 else 'down'}"
-            if not windows.absent[row, column]
-            else "series stopped",
+            service=series[column][0],
+            subject=series[column][1],
+            score=float(scores[column]),
+            detail=detail if isinstance(detail, str) else detail(column),
         )
-        for column in order
-    )
+        for column in columns
+    ]
 
 
 def rank_by_series(
@@ -75,10 +84,7 @@ def rank_by_series(
             values = score[columns[service]]
             scores[service] = float(values.max() + breadth * values.mean())
     order = sorted(range(len(series)), key=lambda column: (-score[column], series[column]))[:max_evidence]
-    evidence = [
-        Evidence(service=series[column][0], subject=series[column][1], score=float(score[column]), detail=detail)
-        for column in order
-    ]
+    evidence = series_evidence(series, score, order, detail)
     metrics = dict(zip(series, score.tolist(), strict=True))
     return Ranking.of(scores, services, evidence, metrics)
 
@@ -116,7 +122,7 @@ def find_metric_alarms(
     series = [windows.series[column] for column in chosen]
     center, spread = mean_and_sd(windows.reference[:, chosen])
     scale = np.maximum(spread, level_spread(center, series))
-    z = np.abs(deviations(windows.values[:, chosen], center, scale, np.zeros_like(windows.absent[:, chosen])))
+    z = np.abs(deviations(windows.values[:, chosen], center, scale))
     farthest: dict[tuple[str, str], MetricAlarm] = {}
     for column in np.argsort(-z.max(axis=0, initial=0.0), kind="stable"):
         worst = float(z[:, column].max())
@@ -139,8 +145,6 @@ def level_spread(center: Matrix, series: Sequence[tuple[str, str]]) -> Matrix:
 
 Flags = npt.NDArray[np.bool_]
 Combine = Literal["or", "and"]
-Series = Sequence[tuple[str, str]]
-"""(service, metric) of each column."""
 P0 = 0.0027
 WMA_SIGMAS = 4.0
 _BLOCK_FLOATS = 4_000_000

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from faultset.baselines.api.tables import parse_state, read_frame
 from faultset.core.times import SECOND_NS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.table_reading import read_frame
+from faultset.datasets.views import EpisodeView
 
 SAMPLING_NS = 10 * SECOND_NS
 """Interval between observations of an unchanged object."""
 _OBJECTS = ("time", "kind", "name", "service", "state")
+
+
+@lru_cache(maxsize=4096)
+def _parse_json(text: str) -> Any:
+    return json.loads(text)
+
+
+def parse_state(text: str) -> dict[str, Any]:
+    """Parse the state of an object; return an empty state if it is not a JSON object."""
+    try:
+        state = _parse_json(text)
+    except ValueError:
+        return {}
+    return state if isinstance(state, dict) else {}
 
 
 def read_object_states(episode: EpisodeView) -> pd.DataFrame:
@@ -60,24 +73,11 @@ def object_histories(frame: pd.DataFrame) -> Iterator[ObjectHistory]:
 State = Mapping[str, Any]
 
 _BAD_WAITING = frozenset({
-    "CrashLoopBackOff",
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "RunContainerError",
+    "CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError",
+    "CreateContainerError", "RunContainerError",
 })  # fmt: skip
 _SPECIFICATION_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "Deployment": (
-        "replicas",
-        "generation",
-        "image",
-        "command",
-        "nodeSelector",
-        "cpu_limit",
-        "memory_limit",
-    ),
+    "Deployment": ("replicas", "generation", "image", "command", "nodeSelector", "cpu_limit", "memory_limit"),
     "Service": ("ports", "selector"),
     "ConfigMap": ("digest",),
     "Secret": ("digest",),
@@ -102,8 +102,18 @@ def find_signs(kind: str, state: State, healthy_fields: frozenset[str] = frozens
         Fields that the object had when it was healthy. Kubernetes omits counts that are zero, so a missing field of
         this set counts as zero.
     """
-    find = _SIGN_FINDERS.get(kind)
-    return find(state, healthy_fields) if find else set()
+    phase = state.get("phase")
+    if kind == "Pod":
+        return _find_pod_signs(state)
+    if kind == "Deployment":
+        return _find_deployment_signs(state, healthy_fields)
+    if kind == "Endpoints":
+        return {"no endpoints"} if _read_count(state, "ready", healthy_fields) == 0 else set()
+    if kind == "PersistentVolumeClaim":
+        return {f"claim {phase}"} if phase in ("Pending", "Lost") else set()
+    if kind == "PersistentVolume":
+        return {f"volume {phase}"} if phase in ("Released", "Failed") else set()
+    return set()
 
 
 def count_restarts(state: State) -> int:
@@ -111,7 +121,7 @@ def count_restarts(state: State) -> int:
     return sum(_to_integer(container.get("restartCount")) or 0 for container in _list_containers(state))
 
 
-def _find_pod_signs(state: State, healthy_fields: frozenset[str]) -> set[str]:
+def _find_pod_signs(state: State) -> set[str]:
     problems = set()
     phase = state.get("phase")
     if phase in ("Pending", "Failed", "Unknown"):
@@ -135,29 +145,6 @@ def _find_deployment_signs(state: State, healthy_fields: frozenset[str]) -> set[
         return {"scaled to zero"}
     available_counts = [_read_count(state, field, healthy_fields) for field in ("readyReplicas", "availableReplicas")]
     return {"replicas missing"} if any(count is not None and count < replicas for count in available_counts) else set()
-
-
-def _find_endpoint_signs(state: State, healthy_fields: frozenset[str]) -> set[str]:
-    return {"no endpoints"} if _read_count(state, "ready", healthy_fields) == 0 else set()
-
-
-def _find_claim_signs(state: State, healthy_fields: frozenset[str]) -> set[str]:
-    phase = state.get("phase")
-    return {f"claim {phase}"} if phase in ("Pending", "Lost") else set()
-
-
-def _find_volume_signs(state: State, healthy_fields: frozenset[str]) -> set[str]:
-    phase = state.get("phase")
-    return {f"volume {phase}"} if phase in ("Released", "Failed") else set()
-
-
-_SIGN_FINDERS = {
-    "Pod": _find_pod_signs,
-    "Deployment": _find_deployment_signs,
-    "Endpoints": _find_endpoint_signs,
-    "PersistentVolumeClaim": _find_claim_signs,
-    "PersistentVolume": _find_volume_signs,
-}
 
 
 def _list_containers(state: State) -> list[Mapping[str, Any]]:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc
 
 from faultset.baselines.features.held_out import CLIP, MIN_SAMPLES, HeldOut, hold_out_deviations
-from faultset.baselines.features.windows import Windows, detection_windows
-from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
+from faultset.baselines.features.windows import Windows, detection_windows, measure_deviations
+from faultset.baselines.stats.scaling import Matrix
 from faultset.core.times import SECOND_NS
 from faultset.datasets.metrics.roles import ROLES
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 SIGNALS = {
     "cpu": "resources",
@@ -121,9 +118,8 @@ def _build_role_vectors(episode: EpisodeView) -> RoleVectors | None:
     windows = detection_windows(episode)
     if not windows.series or len(windows.reference) < MIN_SAMPLES:
         return None
-    mean, sd = mean_and_sd(windows.reference)
-    later = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
-    z = np.vstack([hold_out_deviations(windows.reference, windows.series), np.clip(later, -CLIP, CLIP)])
+    later = np.clip(measure_deviations(windows), -CLIP, CLIP)
+    z = np.vstack([hold_out_deviations(windows.reference, windows.series), later])
     role_of = episode.catalogue.role_of
     services = sorted(set(windows.services))
     position = {name: number for number, name in enumerate(services)}

@@ -9,20 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
-from faultset.baselines.api.tables import read_wide
-from faultset.baselines.stats.scaling import LEVEL, Matrix, sustained, varies
+from faultset.baselines.stats.scaling import (
+    LEVEL,
+    Matrix,
+    deviations,
+    mean_and_sd,
+    sustained,
+    varies,
+    with_metric_floor,
+)
 from faultset.core.times import SECOND_NS
 from faultset.datasets.metrics.roles import Catalogue, is_health_metric
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.table_reading import read_wide
+from faultset.datasets.views import EpisodeView
 
 FILL_STEPS = 2
 MAX_MISSING_SHARE = 0.2
@@ -101,6 +106,18 @@ def localization_windows(
     step = step_s or episode.context.resolution_s
     start_ns = alarm_ns - round(before * step * SECOND_NS)
     return _cache_windows(episode, step, min(reference_end_ns, alarm_ns), start_ns, keep_constant=False)
+
+
+def windows_since_reference(episode: EpisodeView, alarm_ns: int) -> Windows:
+    """Return `localization_windows` whose test window begins at the end of the reference."""
+    gap_s = (alarm_ns - episode.reference[1]) / SECOND_NS
+    return localization_windows(episode, alarm_ns, before=max(1, math.ceil(gap_s / episode.context.resolution_s)))
+
+
+def measure_deviations(windows: Windows) -> Matrix:
+    """Return the signed z of the test window relative to the mean and standard deviation of the reference."""
+    mean, sd = mean_and_sd(windows.reference)
+    return deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
 
 
 def cut_window_after(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import (
+from faultset.baselines.contract import (
     Detection,
     Diagnosis,
     Evidence,
@@ -16,73 +17,41 @@ from faultset.baselines.api.contract import (
     Ranking,
     RegisteredBaseline,
     TrainingFreeBaseline,
+    episode_rng,
+    largest_first,
 )
-from faultset.baselines.api.randomness import episode_rng
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import NOTHING, OWN_AND_PUBLISHED
+from faultset.baselines.features.log_lines import counts_by, error_line_excess, log_excess, select_error_lines
 from faultset.baselines.features.metric_alarms import rank_by_series
 from faultset.baselines.features.windows import cut_window_after, list_step_ends, localization_windows
-from faultset.baselines.logs.templates import counts_by, error_line_excess, log_excess, select_error_lines
+from faultset.baselines.registry import NOTHING, OWN_AND_PUBLISHED, baseline
+from faultset.datasets.views import EpisodeView
 
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
-
+control = functools.partial(
+    baseline, kind="control", paper="None; a control", speed="instant", tables=(), developed_on=NOTHING
+)
 BASELINE_REFERENCE = 0.8
 """Share of the healthy phase that the reference of a view covers. On average, the onset is at the end of the phase."""
 
 
-@baseline(
-    "always-yes",
-    title="Always yes",
-    task="detection",
-    paper="None; a control",
-    kind="control",
-    developed_on=NOTHING,
-    tables=(),
-    speed="instant",
-    complexity="O(1)",
-)
+@control("always-yes", title="Always yes", task="detection", complexity="O(1)")
 class AlwaysYes(TrainingFreeBaseline):
     """Control: raise an alarm in every episode, as soon as the reference ends."""
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Raise an alarm at the first sample."""
         times = list_step_ends(episode)
         return Detection.from_scores(times, np.ones(len(times)), 0.5, consecutive=1)
 
 
-@baseline(
-    "always-no",
-    title="Always no",
-    task="detection",
-    paper="None; a control",
-    kind="control",
-    developed_on=NOTHING,
-    tables=(),
-    speed="instant",
-    complexity="O(1)",
-)
+@control("always-no", title="Always no", task="detection", complexity="O(1)")
 class AlwaysNo(TrainingFreeBaseline):
     """Control: never raise an alarm."""
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Raise no alarm."""
         times = list_step_ends(episode)
         return Detection.from_scores(times, np.zeros(len(times)), 0.5)
 
 
-@baseline(
-    "random-detector",
-    title="Random",
-    task="detection",
-    paper="None; a control",
-    kind="control",
-    developed_on=NOTHING,
-    tables=(),
-    stochastic=True,
-    speed="instant",
-    complexity="O(T)",
-)
+@control("random-detector", title="Random", task="detection", stochastic=True, complexity="O(T)")
 class RandomDetector(TrainingFreeBaseline):
     """Control: raise an alarm at a random time, with some probability.
 
@@ -107,18 +76,7 @@ class RandomDetector(TrainingFreeBaseline):
         return Detection.from_scores(times, scores, 0.5)
 
 
-@baseline(
-    "clock",
-    title="Clock",
-    task="detection",
-    paper="None; a control",
-    kind="control",
-    developed_on=NOTHING,
-    tables=(),
-    needs=("labels",),
-    speed="instant",
-    complexity="O(T)",
-)
+@control("clock", title="Clock", task="detection", needs=("labels",), complexity="O(T)")
 class Clock(RegisteredBaseline):
     """Control: raise an alarm at the best constant time.
 
@@ -147,7 +105,6 @@ class Clock(RegisteredBaseline):
         return self
 
     def detect(self, episode: EpisodeView) -> Detection:
-        """Raise an alarm at the learned time."""
         start_ns, end_ns = episode.window
         share = self.share if self.share is not None else self.onset_
         if share is None:
@@ -157,18 +114,7 @@ class Clock(RegisteredBaseline):
         return Detection.from_scores(times, past.astype(float), 0.5, consecutive=1)
 
 
-@baseline(
-    "random",
-    title="Random",
-    task="localization",
-    paper="None; a control",
-    kind="control",
-    developed_on=NOTHING,
-    tables=(),
-    stochastic=True,
-    speed="instant",
-    complexity="O(V)",
-)
+@control("random", title="Random", task="localization", stochastic=True, complexity="O(V)")
 class RandomRanking(TrainingFreeBaseline):
     """Control: rank the candidates at random."""
 
@@ -176,24 +122,12 @@ class RandomRanking(TrainingFreeBaseline):
         self.seed = seed
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Draw a ranking."""
         names = sorted(episode.services)
         draws = 1.0 - episode_rng(self.seed, episode.episode).random(len(names))
         return Ranking.of(dict(zip(names, draws.tolist(), strict=True)), episode.services)
 
 
-@baseline(
-    "most-frequent",
-    title="Most frequent cause",
-    task="localization",
-    paper="None; a control",
-    kind="control",
-    developed_on=NOTHING,
-    tables=(),
-    needs=("labels",),
-    speed="instant",
-    complexity="O(V)",
-)
+@control("most-frequent", title="Most frequent cause", task="localization", needs=("labels",), complexity="O(V)")
 class MostFrequent(RegisteredBaseline):
     """Control: rank services by how often they were faulty in training; abstain without training faults."""
 
@@ -206,19 +140,15 @@ class MostFrequent(RegisteredBaseline):
         return self
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by number of training faults."""
         return Ranking.of(self.counts_, episode.services)
 
 
-@baseline(
+@control(
     "series-stopped",
     title="Series stopped",
     task="localization",
-    paper="None; a control",
-    kind="control",
     developed_on=OWN_AND_PUBLISHED,
     tables=("metrics",),
-    speed="instant",
     complexity="O(S·T)",
 )
 class SeriesStopped(TrainingFreeBaseline):
@@ -228,7 +158,6 @@ class SeriesStopped(TrainingFreeBaseline):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by their share of absent samples."""
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
@@ -239,15 +168,12 @@ class SeriesStopped(TrainingFreeBaseline):
         return Ranking.of(share, episode.services, [item for item in reported.evidence if item.score > 0])
 
 
-@baseline(
+@control(
     "loudest-log",
     title="Loudest log",
     task="localization",
-    paper="None; a control",
-    kind="control",
     developed_on=OWN_AND_PUBLISHED,
     tables=("logs",),
-    speed="instant",
     complexity="O(L)",
 )
 class LoudestLog(TrainingFreeBaseline):
@@ -257,7 +183,6 @@ class LoudestLog(TrainingFreeBaseline):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by error lines."""
         time_window = cut_window_after(episode, alarm_ns, episode.context.resolution_s)
         lines = select_error_lines(episode)
         counts = error_line_excess(lines, time_window)
@@ -267,10 +192,10 @@ class LoudestLog(TrainingFreeBaseline):
             Evidence(
                 service=name,
                 subject="log lines",
-                score=count,
+                score=counts[name],
                 detail="error lines more than expected from the reference",
             )
-            for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+            for name in largest_first(counts)
         ]
         return Ranking.of(counts, episode.services, evidence, pods=pods)
 
@@ -286,18 +211,7 @@ def fault_pair(item: Labelled) -> RootCausePair | None:
     return item.system_level, item.fault_type
 
 
-@baseline(
-    "constant-pair",
-    title="Constant pair",
-    task="rca",
-    paper="None; a control",
-    kind="control",
-    developed_on=NOTHING,
-    tables=(),
-    needs=("labels",),
-    speed="instant",
-    complexity="O(1)",
-)
+@control("constant-pair", title="Constant pair", task="rca", needs=("labels",), complexity="O(1)")
 class ConstantPair(RegisteredBaseline):
     """Control: answer with the most frequent pair of the training episodes."""
 
@@ -315,7 +229,6 @@ class ConstantPair(RegisteredBaseline):
         return self
 
     def diagnose(self, episode: EpisodeView, alarm_ns: int) -> Diagnosis:
-        """Return the most frequent pair."""
         if self.pair_ is None:
             return Diagnosis.abstain()
         return Diagnosis(system_level=self.pair_[0], fault_type=self.pair_[1], confidence=self.share_)

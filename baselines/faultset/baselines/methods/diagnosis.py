@@ -6,31 +6,33 @@ suspect) and all others together.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faultset.baselines.api.contract import Diagnosis, Evidence, Labelled, RegisteredBaseline
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN
-from faultset.baselines.api.tables import parse_state, read_frame, read_table
-from faultset.baselines.features.object_states import object_histories, read_object_states, read_specification
+from faultset.baselines.contract import Diagnosis, Evidence, Labelled, RegisteredBaseline
+from faultset.baselines.features.log_lines import select_error_lines
+from faultset.baselines.features.object_states import (
+    object_histories,
+    parse_state,
+    read_object_states,
+    read_specification,
+)
+from faultset.baselines.features.spans import read_spans
 from faultset.baselines.features.windows import TimeWindow, localization_windows
-from faultset.baselines.logs.templates import select_error_lines
 from faultset.baselines.methods.controls import RootCausePair, fault_pair
 from faultset.baselines.methods.rules.state_rules import KubernetesState
+from faultset.baselines.registry import OWN, baseline
 from faultset.baselines.stats.scaling import ABSENT_Z, Matrix, deviations, median_and_mad, with_metric_floor
-from faultset.baselines.traces.spans import read_spans
+from faultset.datasets.table_reading import read_frame, read_table
+from faultset.datasets.views import EpisodeView
 
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
-
-TABLES_READ = ("metrics", "spans", "logs", "events", "objects")
 FAR = 6.0
 MAX_Z = 50.0
 # Topics of error lines, by words that clients, drivers and runtimes of all languages use.
@@ -92,7 +94,7 @@ def _describe_metrics(episode: EpisodeView, late_ns: int, weights: dict[str, flo
     catalogue = episode.catalogue
     center, spread = median_and_mad(windows.reference)
     scale = with_metric_floor(spread, windows.series)
-    z = deviations(windows.values, center, scale, np.zeros_like(windows.absent))
+    z = deviations(windows.values, center, scale)
     is_late = windows.times_ns > late_ns
     level = np.median(z[is_late], axis=0) if is_late.any() else np.zeros(z.shape[1])
     is_gone = windows.absent[is_late].mean(axis=0) > 0.5 if is_late.any() else np.zeros(z.shape[1], dtype=bool)
@@ -220,6 +222,16 @@ def _select_rows(times: np.ndarray, time_window: TimeWindow) -> tuple[np.ndarray
 
 
 _COMPLEXITY = "O(S·T + N + L + O), and the same for each training episode"
+diagnoser = functools.partial(
+    baseline,
+    task="rca",
+    kind="own",
+    needs=("labels",),
+    speed="instant",
+    developed_on=OWN,
+    complexity=_COMPLEXITY,
+    departures=("The time of the alarm is not used, because training episodes have none.",),
+)
 _OWN = "None; signatures of deviations by role, as in runbooks"
 
 
@@ -267,19 +279,7 @@ class _SignatureDiagnoser(RegisteredBaseline):
         raise NotImplementedError
 
 
-@baseline(
-    "nearest-signature",
-    title="Nearest signature",
-    task="rca",
-    paper=_OWN,
-    kind="own",
-    developed_on=OWN,
-    tables=TABLES_READ,
-    needs=("labels",),
-    speed="instant",
-    complexity=_COMPLEXITY,
-    departures=("The time of the alarm is not used, because training episodes have none.",),
-)
+@diagnoser("nearest-signature", title="Nearest signature", paper=_OWN)
 class NearestSignature(_SignatureDiagnoser):
     """Answer with the pair whose training faults are most similar.
 
@@ -351,19 +351,11 @@ class _Trees(_SignatureDiagnoser):
         return self.classes_[int(self.model_.classes_[best])], float(shares[best]), reported
 
 
-@baseline(
+@diagnoser(
     "rca-tree",
     title="Tree on signatures",
-    task="rca",
     paper="Breiman et al., CART, 1984; the features are our own",
-    kind="own",
-    developed_on=OWN,
-    tables=TABLES_READ,
-    needs=("labels",),
     stochastic=True,
-    speed="instant",
-    complexity=_COMPLEXITY,
-    departures=("The time of the alarm is not used, because training episodes have none.",),
 )
 class RCATree(_Trees):
     """Answer with a small decision tree on the episode's signature.
@@ -384,19 +376,11 @@ class RCATree(_Trees):
         return DecisionTreeClassifier(max_depth=6, class_weight="balanced", random_state=self.seed)
 
 
-@baseline(
+@diagnoser(
     "rca-forest",
     title="Forest on signatures",
-    task="rca",
     paper="Geurts, Ernst, Wehenkel, Extremely randomized trees, 2006; the features are our own",
-    kind="own",
-    developed_on=OWN,
-    tables=TABLES_READ,
-    needs=("labels",),
     stochastic=True,
-    speed="instant",
-    complexity=_COMPLEXITY,
-    departures=("The time of the alarm is not used, because training episodes have none.",),
 )
 class RCAForest(_Trees):
     """Answer with the vote of 100 random trees on the episode's signature.

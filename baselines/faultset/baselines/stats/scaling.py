@@ -108,7 +108,7 @@ def varies(samples: Matrix) -> npt.NDArray[np.bool_]:
     return np.fmin.reduce(samples, axis=0, initial=np.nan) < np.fmax.reduce(samples, axis=0, initial=np.nan)
 
 
-def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArray[np.bool_]) -> Matrix:
+def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArray[np.bool_] | None = None) -> Matrix:
     """Return the signed z of each value: 0 for gaps, `ABSENT_Z` for series that stopped.
 
     If the scale is 0, values that differ from the center deviate by `FIRST_CHANGE_Z`.
@@ -117,7 +117,8 @@ def deviations(values: Matrix, center: Matrix, scale: Matrix, absent: npt.NDArra
     has_scale = np.broadcast_to(np.asarray(scale) > 0, deviation.shape)
     z = np.divide(deviation, scale, out=FIRST_CHANGE_Z * np.sign(deviation), where=has_scale)
     z[~np.isfinite(z)] = 0.0
-    z[absent] = ABSENT_Z
+    if absent is not None:
+        z[absent] = ABSENT_Z
     return z
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from faultset.baselines.api.contract import Detection, Diagnosis, Labelled, Ranking
-from faultset.baselines.api.registry import BaselineSpec
-from faultset.baselines.api.tables import read_table
+from faultset.baselines.contract import Detection, Diagnosis, Labelled, Ranking
+from faultset.baselines.registry import BaselineSpec
 from faultset.baselines.testing.episodes import DeclaredView, ExampleEpisodes, example_episodes
+from faultset.datasets.table_reading import read_table
 from faultset.datasets.views import EpisodeView
 
 Answer = Detection | Ranking | Diagnosis

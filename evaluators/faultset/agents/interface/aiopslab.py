@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from faultset.agents.formats.aiopslab.session import ActionError, parse_action
+from faultset.agents.formats.aiopslab import ActionError, parse_action
 from faultset.agents.interface.session import AgentSession, SessionTask
 from faultset.agents.runs.answers import FAULT_TYPES, SYSTEM_LEVELS, interpret_answer
 from faultset.core.errors import UsageError

@@ -25,10 +25,10 @@ from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
 from faultset.agents.interface.inspect_tools import inspect_tools
-from faultset.agents.interface.remote_operator import OperatorConnection
+from faultset.agents.interface.servers import OperatorConnection
 from faultset.agents.interface.session import INSTRUCTIONS
 from faultset.agents.runs.record import CANDIDATES, CLUSTER, QUESTION, AskedQuestion
-from faultset.agents.solvers.model_agents import react
+from faultset.agents.solvers import react
 from faultset.core.errors import PlatformError, UsageError
 from faultset.core.processes import python_command
 

@@ -12,11 +12,16 @@ from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
-from faultset.agents.interface.complaints import compose_complaint
 from faultset.agents.interface.inspect_tools import LocalToolHost, inspect_tools, session_report
-from faultset.agents.interface.session import AgentSession, RecordedTask, describe_situation, task_instructions
+from faultset.agents.interface.session import (
+    AgentSession,
+    RecordedTask,
+    compose_complaint,
+    describe_situation,
+    task_instructions,
+)
 from faultset.agents.runs.record import CANDIDATES, CLUSTER, QUESTION, REPORT, AgentRun, AskedQuestion
-from faultset.agents.solvers.model_agents import react
+from faultset.agents.solvers import react
 from faultset.core.errors import DataError, UsageError, unknown_name
 from faultset.datasets import Dataset, open_dataset
 from faultset.datasets.remote.file_systems import is_url, local_path

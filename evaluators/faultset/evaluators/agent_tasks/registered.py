@@ -1,7 +1,6 @@
 """Tasks and solvers that Inspect loads as `faultset` through the entry-point group `inspect_ai`."""
 
-from faultset.agents.solvers.controls import random_agent, scripted
-from faultset.agents.solvers.model_agents import flash, gpt_w_shell, react, stratus
+from faultset.agents.solvers import flash, gpt_w_shell, random_agent, react, scripted, stratus
 from faultset.evaluators.agent_tasks.live import mitigation
 from faultset.evaluators.agent_tasks.recorded import detection, localization, root_cause
 

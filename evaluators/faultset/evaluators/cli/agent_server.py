@@ -56,7 +56,7 @@ def serve(
     """
     import mcp.server.stdio  # noqa: F401  reports a missing extra in one sentence
 
-    from faultset.agents.interface.mcp_server import LOOPBACK, serve_on_loopback, serve_on_standard_streams
+    from faultset.agents.interface.servers import LOOPBACK, serve_on_loopback, serve_on_standard_streams
     from faultset.core.files import replacing
 
     stack = ExitStack()
@@ -121,8 +121,7 @@ def _describe_start(
     view: EpisodeView, now_s: float | None, at_text: str | None, *, complaint: bool
 ) -> tuple[ViewClock, str]:
     """Return the clock, and sentences about the alarm or complaint from which the agent starts."""
-    from faultset.agents.interface.complaints import compose_complaint
-    from faultset.agents.interface.session import describe_situation
+    from faultset.agents.interface.session import compose_complaint, describe_situation
     from faultset.core.errors import UsageError
     from faultset.datasets.tools.recording import ViewClock
     from faultset.evaluators.diagnosis.text import check_moment, read_moment

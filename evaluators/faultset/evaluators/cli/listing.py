@@ -26,7 +26,7 @@ def baselines(task: str | None, as_json: bool) -> None:
     Example:
       faultset list baselines --task localization
     """
-    from faultset.baselines.api.registry import list_baselines
+    from faultset.baselines.registry import list_baselines
     from faultset.evaluators.execution.plan import inputs_beyond_telemetry
     from faultset.evaluators.leaderboards.scores import kind_rank
     from faultset.evaluators.leaderboards.track_records import MAIN_DATASET, read_track_records
@@ -74,6 +74,6 @@ def agents(as_json: bool) -> None:
     """
     import inspect_ai  # noqa: F401  reports a missing extra in one sentence
 
-    from faultset.agents.solvers.model_agents import agent_records
+    from faultset.agents.solvers import agent_records
 
     show_records(agent_records(), columns=("name", "kind", "model", "title"), as_json=as_json)

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from faultset.baselines.api.contract import Evidence
-from faultset.baselines.api.registry import BaselineSpec, get_baseline
+from faultset.baselines.contract import Evidence
+from faultset.baselines.registry import BaselineSpec, get_baseline
 from faultset.core.errors import UsageError
 from faultset.datasets.dataset import Episode
 from faultset.datasets.views import EpisodeView

@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from faultset.baselines.api.tables import parse_state, read_frame, read_table
-from faultset.baselines.evidence.line_evidence import count_evidence
+from faultset.baselines.features.calls import CallSeries, name_codes, read_call_series
+from faultset.baselines.features.evidence import count_evidence
 from faultset.baselines.features.object_states import (
     SAMPLING_NS,
     ObjectHistory,
     find_signs,
     object_histories,
+    parse_state,
     read_object_states,
     read_specification,
 )
-from faultset.baselines.features.service_latency import CallSeries, name_codes, read_call_series
 from faultset.baselines.features.windows import Windows, localization_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, sustained, with_metric_floor
 from faultset.core.printable import brief, count_text, printable, size_text
@@ -29,6 +29,7 @@ from faultset.core.times import SECOND_NS, duration_text
 from faultset.datasets.explorer.records import flat_fields
 from faultset.datasets.log_masks import mask_column
 from faultset.datasets.metrics.roles import MetricRole
+from faultset.datasets.table_reading import read_frame, read_table
 from faultset.evaluators.diagnosis.records import Observation
 from faultset.evaluators.diagnosis.text import clock_text
 

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-from faultset.baselines.api.contract import Evidence
+from faultset.baselines.contract import Evidence
 from faultset.core.documents import check_type, parse_json
 from faultset.evaluators.results.rows import Status
 

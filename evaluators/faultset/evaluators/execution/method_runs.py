@@ -38,7 +38,7 @@ from faultset.evaluators.results.rows import (
 from faultset.evaluators.results.truth import Truth
 
 if TYPE_CHECKING:
-    from faultset.baselines.api.registry import BaselineSpec
+    from faultset.baselines.registry import BaselineSpec
 
 
 _HEAD = struct.Struct("<QI")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from faultset.baselines.api.contract import TrainingFreeBaseline
-from faultset.baselines.api.registry import BaselineSpec, function_baseline, get_baseline, list_baselines
+from faultset.baselines.contract import TrainingFreeBaseline
+from faultset.baselines.registry import BaselineSpec, function_baseline, get_baseline, list_baselines
 from faultset.core.code_identity import UNINSTALLED
 from faultset.core.errors import UsageError, is_installed, needs_extra
 from faultset.core.times import SECOND_NS

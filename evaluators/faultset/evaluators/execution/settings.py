@@ -10,7 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from faultset.baselines.api.registry import BaselineSpec
+from faultset.baselines.registry import BaselineSpec
 from faultset.core.errors import DataError, UsageError, unknown_name
 from faultset.core.printable import count_text
 from faultset.datasets.format.episodes import EPISODES
@@ -351,7 +351,7 @@ def default_detector(episode: str, source: DatasetSource) -> str:
 
 
 def _find_detector(name: str | None) -> str:
-    from faultset.baselines.api.registry import get_baseline
+    from faultset.baselines.registry import get_baseline
 
     if name is None:
         return ""

@@ -40,7 +40,7 @@ from faultset.evaluators.scoring.thresholds import (
 )
 
 if TYPE_CHECKING:
-    from faultset.baselines.api.registry import BaselineSpec
+    from faultset.baselines.registry import BaselineSpec
 
 
 ALARMS = pa.schema(

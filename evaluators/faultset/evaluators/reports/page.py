@@ -37,7 +37,7 @@ from faultset.evaluators.scoring.thresholds import ThresholdPolicy
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from faultset.baselines.api.registry import BaselineSpec
+    from faultset.baselines.registry import BaselineSpec
 
 
 def fill_template(name: str, **content: Any) -> str:

@@ -20,7 +20,7 @@ from faultset.core.files import parquet_path
 from faultset.core.plugins import load_plugins, plugins
 
 if TYPE_CHECKING:
-    from faultset.baselines.api.registry import BaselineSpec
+    from faultset.baselines.registry import BaselineSpec
 
 
 BASELINES = "faultset.baselines"

@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from faultset.baselines.api.contract import Task
+from faultset.baselines.contract import Task
 from faultset.core.errors import DataError, UsageError
 from faultset.core.files import is_disk_full, parquet_path, replacing
 from faultset.core.printable import printable

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from faultset.baselines.api.contract import first_alarm
+from faultset.baselines.contract import first_alarm
 from faultset.core.errors import UsageError, unknown_name
 from faultset.core.times import SECOND_NS
 from faultset.evaluators.results.rows import ResultRow, StoredAnswer

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.logs.scores import NextTemplate
-from faultset.baselines.logs.templates import TemplateLines
+from faultset.baselines.features.log_lines import TemplateLines
 from faultset.baselines.methods.detection.deeplog import (
     HISTORY,
     NextTemplateNetwork,
     find_unexpected_lines,
     mean_cross_entropy,
 )
+from faultset.baselines.methods.localization.rmlad import NextTemplate
 from faultset.baselines.networks import dense_parameters, lstm_parameters, train
 from faultset.core.errors import is_installed
 

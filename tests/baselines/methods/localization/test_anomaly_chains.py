@@ -6,6 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from faultset.baselines.features.calls import read_call_edges
 from faultset.baselines.methods.localization.anomaly_chains import (
     MicroDig,
     MicroHECL,
@@ -13,7 +14,6 @@ from faultset.baselines.methods.localization.anomaly_chains import (
     expect_visits,
     follow_chains,
 )
-from faultset.baselines.traces.call_edges import read_call_edges
 from tests.baselines.conversations import SECOND, START, conversation, linked, span, spoken
 
 PAIRS = [("front", "cart"), ("cart", "db"), ("front", "ads"), ("db", "front")]

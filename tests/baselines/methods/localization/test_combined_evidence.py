@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from faultset.baselines.evidence.line_evidence import count_evidence, log_evidence
-from faultset.baselines.evidence.metric_evidence import metric_evidence
-from faultset.baselines.features.windows import Windows, localization_windows
+from faultset.baselines.features.evidence import count_evidence, log_evidence, metric_evidence
+from faultset.baselines.features.windows import Windows, windows_since_reference
 from faultset.baselines.methods.localization.combined_evidence import CombinedEvidence, explain
 from faultset.baselines.testing.episodes import ExampleEpisodes, example_episodes
 from faultset.datasets import open_dataset
@@ -87,12 +86,12 @@ def test_units_decide_nothing(examples: ExampleEpisodes, monkeypatch: pytest.Mon
     assert plain
 
     def scaled(*arguments, **options) -> Windows:
-        windows = localization_windows(*arguments, **options)
+        windows = windows_since_reference(*arguments, **options)
         names = sorted({metric for _, metric in windows.series})
         factor = np.array([10.0 ** (6 * (-1) ** names.index(metric)) for _, metric in windows.series])
         return Windows(**{**vars(windows), "reference": windows.reference * factor, "values": windows.values * factor})
 
-    monkeypatch.setattr("faultset.baselines.evidence.metric_evidence.localization_windows", scaled)
+    monkeypatch.setattr("faultset.baselines.features.evidence.windows_since_reference", scaled)
     other = metric_evidence(examples.faulty.view, onset_of(examples))
     assert [(one.service, one.subject) for one in plain] == [(one.service, one.subject) for one in other]
     np.testing.assert_allclose([one.strength for one in plain], [one.strength for one in other], rtol=1e-6)

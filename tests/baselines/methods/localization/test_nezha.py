@@ -9,11 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from faultset.baselines.api.contract import Ranking
-from faultset.baselines.api.registry import get_baseline
-from faultset.baselines.features.metric_alarms import MetricAlarm
-from faultset.baselines.methods.localization.nezha import follows_lost, measure_depths_of_spans
-from faultset.baselines.traces.events import (
+from faultset.baselines.contract import Ranking
+from faultset.baselines.features.events import (
     CALL,
     RETURN,
     build_code_events,
@@ -21,7 +18,10 @@ from faultset.baselines.traces.events import (
     find_client_spans,
     read_log_events,
 )
-from faultset.baselines.traces.spans import read_spans
+from faultset.baselines.features.metric_alarms import MetricAlarm
+from faultset.baselines.features.spans import read_spans
+from faultset.baselines.methods.localization.nezha import follows_lost, measure_depths_of_spans
+from faultset.baselines.registry import get_baseline
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from faultset.baselines.features.abnormal_traces import span_limits
+from faultset.baselines.features.log_lines import log_excess
 from faultset.baselines.features.metric_alarms import kpi_flags
 from faultset.baselines.features.windows import cut_windows
-from faultset.baselines.logs.templates import log_excess
 from faultset.baselines.methods.localization import pdiagnose
 from faultset.baselines.methods.localization.pdiagnose import PDiagnose, PDiagnoseDetector, vote
-from faultset.baselines.traces.spans import slow_spans
 from faultset.core.times import SECOND_NS
 
 PATTERN = np.array([0, 2, 1, -1, 0, 2, 1, -1], dtype=float)
@@ -51,7 +51,12 @@ def slow(usual: np.ndarray, service: str, own: float | None = None) -> int:
     durations, healthy = spans_of(usual, service)
     if own is not None:
         durations = np.full(len(durations), float(own))
-    return int((slow_spans(np.zeros(len(durations), dtype=np.int64), durations, healthy) & ~healthy).sum())
+    return int(
+        (
+            (durations > span_limits(np.zeros(len(durations), dtype=np.int64), durations, healthy, sigmas=3.0))
+            & ~healthy
+        ).sum()
+    )
 
 
 def test_a_source_without_counts_has_no_say() -> None:

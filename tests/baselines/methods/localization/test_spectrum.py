@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from faultset.baselines.api.contract import Ranking
-from faultset.baselines.api.registry import get_baseline
-from faultset.baselines.methods.localization.spectrum import spectrum_scores
-from faultset.baselines.traces.abnormal_traces import classify_traces
-from faultset.baselines.traces.spans import read_spans
+from faultset.baselines.contract import Ranking
+from faultset.baselines.features.abnormal_traces import classify_traces
+from faultset.baselines.features.spans import read_spans
+from faultset.baselines.methods.localization.spectrum import jaccard, measure_severities, spectrum_scores
+from faultset.baselines.registry import get_baseline
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.views import EpisodeView
 
@@ -184,3 +184,24 @@ def test_a_trace_is_too_long_beyond_what_its_operations_explain(traced) -> None:
     # Every second request calls search.
     assert health.abnormal.sum() == 50
     assert not (health.abnormal & ~health.in_test_window).any()
+
+
+def test_jaccard_of_support_and_confidence_as_computed_by_hand() -> None:
+    with_set, all_with = np.array([4.0, 4.0, 1.0]), np.array([5.0, 10.0, 4.0])
+    support, confidence = with_set / 4, with_set / all_with
+    harmonic = 2 * support * confidence / (support + confidence)
+    np.testing.assert_allclose(harmonic, [0.8889, 0.5714, 0.25], atol=5e-5)
+    np.testing.assert_allclose(jaccard(with_set, 4.0, all_with), harmonic / (2 - harmonic))
+    np.testing.assert_allclose(jaccard(with_set, 4.0, all_with), [0.8, 0.4, 0.1429], atol=5e-5)
+
+
+def test_a_drop_is_as_severe_as_a_rise() -> None:
+    values = np.array([10.0, 12.0, 8.0, 10.0, 30.0, -10.0])
+    result = measure_severities(values, np.zeros(6, dtype=int), np.arange(6) < 4)
+    assert result[4] == pytest.approx(result[5])
+    assert result[4] > 3
+
+
+def test_a_constant_kind_of_call_does_not_fire_at_its_usual_value() -> None:
+    result = measure_severities(np.full(5, 7.0), np.zeros(5, dtype=int), np.arange(5) < 3)
+    assert result.tolist() == [0] * 5

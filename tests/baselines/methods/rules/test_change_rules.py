@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from faultset.baselines.methods.rules.change_rules import AlertCount, RelativeChange, measure_peaks
-from tests.baselines.metric_series import SECOND, World, healthy_series
+from faultset.baselines.features.windows import TimeWindow
+from faultset.baselines.methods.rules.change_rules import AlertCount, RelativeChange, measure_peaks, slow_operations
+from tests.baselines.conversations import SECOND, START, span, spoken
+from tests.baselines.metric_series import World, healthy_series
 
 NAN = np.nan
 
@@ -32,3 +34,18 @@ def test_the_largest_relative_change_beats_the_largest_deviation_and_the_count_o
     counted = AlertCount().localize(view, alarm_ns)
     assert counted.ordered[0] == "mail"
     assert int(counted.scores["mail"]) >= 2
+
+
+def test_an_operation_is_slow_from_three_times_its_healthy_percentile_on() -> None:
+    rows = [span(second / 10, "cart", "server", 10) for second in range(200)]
+    rows += [span(28 + second / 10, "cart", "server", 29 if second % 2 else 31) for second in range(50)]
+    rows += [span(second / 10, "db", "server", 10) for second in range(200)]
+    rows += [span(28 + second / 10, "db", "server", 29) for second in range(50)]
+    rows += [span(28 + second / 10, "front", "server", 500) for second in range(50)]
+    time_window = TimeWindow(
+        start_ns=START + 28 * SECOND,
+        end_ns=START + 40 * SECOND,
+        healthy_start_ns=START,
+        healthy_end_ns=START + 24 * SECOND,
+    )
+    assert slow_operations(spoken(spans=rows), time_window) == {("cart", "cart.Get"): pytest.approx(3.1)}

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from faultset.baselines.api.contract import Ranking
-from faultset.baselines.api.registry import get_baseline
+from faultset.baselines.contract import Ranking
 from faultset.baselines.methods.detection.deeplog import DeepLogMarkovDetector
 from faultset.baselines.methods.rules.log_rules import LogRateDetector, blame, count_surprise
+from faultset.baselines.registry import get_baseline
 from faultset.datasets.format.schemas import TABLES
 
 SECOND = 1_000_000_000

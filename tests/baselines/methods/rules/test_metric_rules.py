@@ -9,13 +9,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from faultset.baselines.api import registry
-from faultset.baselines.api.contract import Ranking
+from faultset.baselines import registry
+from faultset.baselines.contract import Ranking
 from faultset.baselines.methods.controls import SeriesStopped
-from faultset.baselines.methods.rules.metric_rules import Baro, KSigma, MaxZ, NSigma, published_scores
+from faultset.baselines.methods.rules.metric_rules import (
+    PRISM,
+    Baro,
+    KSigma,
+    MaxZ,
+    NSigma,
+    combine_properties,
+    published_scores,
+)
 from faultset.datasets.views import EpisodeView
 from tests.baselines.conftest import Observe
-from tests.baselines.metric_series import CALLS, SERVICES, World, ask, dropped, healthy_series
+from tests.baselines.metric_series import CALLS, SECOND, SERVICES, World, ask, dropped, healthy_series
 
 NAN = np.nan
 REFERENCE = np.array(
@@ -61,9 +69,6 @@ def test_the_preprocessing_can_be_changed_one_part_at_a_time():
     assert falls[3] == pytest.approx((5 - 0) / (6.5 - 3.5))
     assert [a == b for a, b in zip(usual, constant, strict=True)] == [True, False, True, True, True]
     assert constant[1] == 4.0
-
-
-SECOND = 1_000_000_000
 
 
 @pytest.mark.parametrize("ranker", [NSigma, Baro, MaxZ])
@@ -172,3 +177,43 @@ def test_a_service_with_a_successful_rollout_comes_last(observe: Observe, exampl
     rankings = [registry.get_localizer(name).localize(view, alarm_ns) for name in ("max-z", "max-z-without-rollouts")]
     assert rankings[0].ordered[0] == rankings[1].ordered[-1] == target
     assert rankings[0].ordered[1:] == rankings[1].ordered[:-1]
+
+
+def test_the_additive_score_grows_with_the_sum_of_both_deviations() -> None:
+    scores = combine_properties(np.array([3.0, 0.0, 6.0]), np.array([4.0, 6.9, 0.0]))
+    assert scores == pytest.approx([7 - np.log(8), 6.9 - np.log(7.9), 6 - np.log(7)])
+
+
+def test_scores_of_an_episode_are_those_by_hand(world: World) -> None:
+    # Every series is 4, 6, 4, ... so its mean is 5 and its spread 1. One peak is 12 and another 8.
+    series = {name: np.where(np.arange(120) % 2, 6.0, 4.0) for name in healthy_series()}
+    series["user", "delay"][75] += 6.0
+    series["user", "work"][75] += 2.0
+    view = world(series)
+    scores = PRISM().localize(view, view.window[0] + 72 * SECOND).scores
+    assert scores["user"] == pytest.approx(7 + 3 - np.log(1 + 7 + 3), rel=0.02)
+    assert scores["db"] == pytest.approx(1 + 1 - np.log(1 + 1 + 1), rel=0.02)
+
+
+def test_a_service_that_only_shows_symptoms_ranks_behind_one_that_deviates_inside_as_well(world: World) -> None:
+    series = healthy_series()
+    late = np.arange(120) >= 70
+    series["front", "delay"] = series["front", "delay"] + 25.0 * late
+    series["user", "delay"] = series["user", "delay"] + 6.0 * late
+    series["user", "work"] = series["user", "work"] + 2.0 * late
+    view = world(series)
+    ranking = PRISM().localize(view, view.window[0] + 72 * SECOND)
+    assert ranking.ordered[0] == "user"
+    assert ranking.metrics["front", "delay"] > ranking.metrics["user", "delay"]
+    assert PRISM(combination="conjunctive").localize(view, view.window[0] + 72 * SECOND).ordered[0] == "user"
+
+
+def test_a_mean_over_time_ignores_a_single_spike(world: World) -> None:
+    series = healthy_series()
+    late = np.arange(120) >= 70
+    series["user", "work"] = series["user", "work"] + 3.0 * late
+    series["mail", "work"] = series["mail", "work"] + 30.0 * (np.arange(120) == 80)
+    view = world(series)
+    alarm_ns = view.window[0] + 72 * SECOND
+    assert PRISM(pooling_of_time="max").localize(view, alarm_ns).ordered[0] == "mail"
+    assert PRISM(pooling_of_time="mean").localize(view, alarm_ns).ordered[0] == "user"

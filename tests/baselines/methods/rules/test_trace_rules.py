@@ -9,13 +9,15 @@ import pytest
 from faultset.baselines.features.role_streams import Steps, count_silent_steps, idle_share
 from faultset.baselines.methods.rules.trace_rules import (
     CLASS_WIDTH,
+    EndedSpans,
     MissingEdgeDetector,
     TraceErrorsDetector,
     TraceP95Detector,
     high_percentiles,
+    read_calls,
+    read_ended_spans,
     recent_percentiles,
 )
-from faultset.baselines.traces.spans import EndedSpans, read_calls, read_ended_spans
 
 SECOND = 1_000_000_000
 

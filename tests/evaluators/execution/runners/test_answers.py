@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from faultset.baselines.api.contract import Detection, Diagnosis, Evidence, Ranking
+from faultset.baselines.contract import Detection, Diagnosis, Evidence, Ranking
 from faultset.datasets.testing import mutate, mutation_seeds
 from faultset.evaluators.evaluation import Evaluation
 from faultset.evaluators.execution.runners.answers import (

@@ -16,8 +16,8 @@ import cloudpickle
 import pandas as pd
 import pytest
 
-from faultset.baselines.api.contract import Detection
-from faultset.baselines.api.registry import BaselineSpec
+from faultset.baselines.contract import Detection
+from faultset.baselines.registry import BaselineSpec
 from faultset.core.landlock import landlock_version
 from faultset.evaluators.execution.runners import baseline_worker, process_trees
 from faultset.evaluators.execution.runners.messages import Blob, FitRequest, MethodProcess, RunLimits, RunnerOutcome

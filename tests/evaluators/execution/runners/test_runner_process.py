@@ -14,8 +14,8 @@ from typing import Any, Literal
 import cloudpickle
 import pytest
 
-from faultset.baselines.api.contract import Detection, Ranking
-from faultset.baselines.api.registry import BaselineSpec
+from faultset.baselines.contract import Detection, Ranking
+from faultset.baselines.registry import BaselineSpec
 from faultset.evaluators.execution.runners import process_trees, runner_process
 from faultset.evaluators.execution.runners.messages import (
     Action,

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from faultset.baselines.api.contract import Detection, Evidence, TrainingFreeBaseline, first_alarm
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN
+from faultset.baselines.contract import Detection, Evidence, TrainingFreeBaseline
 from faultset.baselines.features.held_out import MIN_SAMPLES
+from faultset.baselines.features.log_lines import TemplateLines, read_template_lines
 from faultset.baselines.features.role_streams import RECENT, Ints, excess_surprise, read_steps, sum_recent
-from faultset.baselines.logs.templates import TemplateLines, read_template_lines
 from faultset.baselines.methods.detection.neural_detectors import neural_detector
 from faultset.baselines.networks import (
     Parameters,
@@ -26,10 +24,9 @@ from faultset.baselines.networks import (
     lstm_parameters,
     train,
 )
+from faultset.baselines.registry import detector
 from faultset.baselines.stats.scaling import LEVEL, distinct, reference_limit
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 ORDER = 3
 TOP = 9
@@ -120,25 +117,24 @@ class UnexpectedLinesDetector(TrainingFreeBaseline):
         surprise[:, healthy_lines == 0] = 0.0
         scores = surprise.max(axis=1)
         limit = reference_limit(scores[RECENT - 1 : steps.healthy], minimum=float(np.log10(count / LEVEL)))
-        scores = scores[steps.healthy :]
-        alarm = first_alarm(steps.times_ns, scores > limit)
-        evidence = () if alarm is None else _evidence(lines, step, missed, steps.healthy, alarm, episode)
-        return Detection.from_scores(steps.times_ns, scores, limit, evidence=evidence)
+
+        def explain(row: int) -> list[Evidence]:
+            rows = missed & (step >= steps.healthy) & (lines.times_ns < steps.times_ns[row])
+            return _list_frequent_lines(lines, rows, episode)
+
+        return Detection.from_scores(steps.times_ns, scores[steps.healthy :], limit, evidence=explain)
 
     def _find_unexpected(self, lines: TemplateLines, healthy: Flags) -> Flags | None:
         """Return which lines were unexpected after the previous lines; None before training."""
         raise NotImplementedError
 
 
-@baseline(
+@detector(
     "deeplog-markov",
     title="DeepLog (Markov form)",
-    task="detection",
     paper="Du, Li, Zheng, Srikumar, CCS 2017",
     kind="own",
-    developed_on=OWN,
     tables=("logs",),
-    speed="instant",
     complexity="O(L·h·log L + services·T)",
     departures=(
         "Counts of the next template after up to three previous ones replace the network, because a few minutes of "
@@ -170,21 +166,17 @@ class DeepLogMarkovDetector(UnexpectedLinesDetector):
         return find_unexpected_lines(lines.templates, lines.services, healthy, order=self.order, top=self.top)
 
 
-def _evidence(
-    lines: TemplateLines, step: Ints, missed: Flags, healthy: int, alarm_ns: int, episode: EpisodeView
-) -> tuple[Evidence, ...]:
-    """Return the most frequent unexpected lines before the alarm as evidence."""
-    rows = missed & (step >= healthy) & (lines.times_ns < alarm_ns)
+def _list_frequent_lines(lines: TemplateLines, rows: Flags, episode: EpisodeView) -> list[Evidence]:
     kinds, counts = np.unique(lines.services[rows] * len(lines.texts) + lines.templates[rows], return_counts=True)
     services = sorted(episode.services)
     reported = sorted(
         (-number, services[kind // len(lines.texts)], lines.texts[kind % len(lines.texts)])
         for kind, number in zip(kinds.tolist(), counts.tolist(), strict=True)
     )
-    return tuple(
+    return [
         Evidence(service=service, subject=text or "(empty line)", score=float(-number), detail="unexpected lines")
         for number, service, text in reported[:_MAX_EVIDENCE]
-    )
+    ]
 
 
 HISTORY = 10
@@ -248,7 +240,6 @@ def mean_cross_entropy(xp: Any, parameters: Parameters, batch: tuple[Any, ...], 
     "deeplog-lstm",
     title="DeepLog (LSTM)",
     paper="Du, Li, Zheng, Srikumar, CCS 2017",
-    kind="method",
     tables=("logs",),
     complexity="O(L + U·w·h²), U distinct sequences of w templates, h hidden units; a fit O(updates·w·h²)",
     departures=(*_SHARED_DEPARTURES, "The network is trained by Adam for a fixed number of updates."),

@@ -8,11 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import SAMPLE
 from faultset.baselines.features.held_out import CLIP
 from faultset.baselines.methods.detection.pooled_detectors import DEPARTURES as POOLED
-from faultset.baselines.methods.detection.pooled_detectors import PooledDetector, thin
+from faultset.baselines.methods.detection.pooled_detectors import PooledDetector, pooled_detector, thin
 from faultset.baselines.networks import (
     EXTRA,
     Loss,
@@ -30,15 +28,7 @@ from faultset.baselines.networks import (
 )
 from faultset.baselines.stats.scaling import Matrix
 
-neural_detector = functools.partial(
-    baseline,
-    task="detection",
-    stochastic=True,
-    speed="fast",
-    learns_from_references=True,
-    developed_on=(SAMPLE,),
-    extra=EXTRA,
-)
+neural_detector = functools.partial(pooled_detector, stochastic=True, speed="fast", extra=EXTRA)
 """`baseline` with the common fields of detectors that train a network on healthy telemetry."""
 
 
@@ -131,8 +121,6 @@ def squared_error(xp: Any, parameters: Parameters, batch: tuple[Any, ...], _: An
     "lstm-autoencoder",
     title="LSTM autoencoder (EncDec-AD)",
     paper="Malhotra et al., ICML Anomaly Detection Workshop 2016",
-    kind="method",
-    tables=("metrics",),
     complexity="O(S·T + V·T·w·h·(R + h)), w steps a window, h hidden units; a fit O(updates·w·h·(R + h))",
     departures=_SHARED_DEPARTURES,
 )
@@ -180,7 +168,6 @@ class LSTMAutoencoder(WindowDetector):
     title="Untrained LSTM autoencoder",
     paper="Kim, Choi, Choi, Lee, Yoon, AAAI 2022",
     kind="control",
-    tables=("metrics",),
     complexity="O(S·T + V·T·w·h·(R + h)), w steps a window, h hidden units",
     departures=_SHARED_DEPARTURES,
 )
@@ -243,8 +230,6 @@ _PARTS = ("input", "context", "feed", "window", "cross", "first", "second")
     "tranad",
     title="TranAD",
     paper="Tuli, Casale, Jennings, VLDB 2022",
-    kind="method",
-    tables=("metrics",),
     complexity="O(S·T + V·T·w·h·(w + h)), w steps a window, h units; a fit O(updates·w·h·(w + h))",
     departures=(
         *DEPARTURES,
@@ -325,8 +310,6 @@ def second_loss(xp: Any, parameters: Parameters, batch: tuple[Any, ...], progres
     "usad",
     title="USAD",
     paper="Audibert, Michiardi, Guyard, Marti, Zuluaga, KDD 2020",
-    kind="method",
-    tables=("metrics",),
     complexity="O(S·T + V·T·w·R·h), w steps a window, h hidden units; a fit O(updates·w·R·h)",
     departures=(
         *DEPARTURES,

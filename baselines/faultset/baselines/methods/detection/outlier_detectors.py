@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
 
 import numpy as np
+import numpy.typing as npt
 
-from faultset.baselines.api.contract import Detection, TrainingFreeBaseline
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN
-from faultset.baselines.features.held_out import hold_out_scores, read_held_out, split_folds
-from faultset.baselines.features.role_streams import stream_service_roles, stream_signals
+from faultset.baselines.contract import Detection
+from faultset.baselines.features.held_out import (
+    FOLDS,
+    HeldOut,
+    HeldOutDetector,
+    Score,
+    divide_by_limits,
+    hold_out_scores,
+    remove_spikes,
+    split_folds,
+)
+from faultset.baselines.features.role_streams import Streams, stream_service_roles, stream_signals
+from faultset.baselines.registry import detector
 from faultset.baselines.stats.outlier_scores import (
     ecod_scores,
     forest_scores,
@@ -19,10 +28,8 @@ from faultset.baselines.stats.outlier_scores import (
     robust_mahalanobis,
     shrunk_mahalanobis,
 )
-from faultset.baselines.stats.scaling import Matrix, reference_limit
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, reference_limit, with_metric_floor
+from faultset.datasets.views import EpisodeView
 
 PRINCIPAL_CLIP = 20.0
 _CALIBRATED = "One in 370 healthy samples exceeds the limit, which comes from held-out scores of the reference."
@@ -30,16 +37,17 @@ _STREAMS = "The input is log(1 + largest |z|) of each role of each service inste
 _SIGNALS = "The input is log(1 + largest |z|) of each signal of the system: it needs several samples per dimension."
 
 
-@baseline(
+def _score_points(held_out: HeldOut, streams: Streams, score: Score, *, folds: int = FOLDS) -> Detection:
+    """Score the test window by its distance from the reference; the limit comes from held-out reference samples."""
+    limit = reference_limit(hold_out_scores(streams.normal, score, folds))
+    return held_out.detection(score(streams.normal, streams.values), limit)
+
+
+@detector(
     "isolation-forest",
     title="Isolation forest",
-    task="detection",
     paper="Liu, Ting, Zhou, ICDM 2008",
-    kind="method",
-    developed_on=OWN,
-    tables=("metrics",),
     stochastic=True,
-    speed="instant",
     complexity="O(S·T + trees·(n + T)·log n)",
     departures=(
         _SIGNALS,
@@ -47,7 +55,7 @@ _SIGNALS = "The input is log(1 + largest |z|) of each signal of the system: it n
         "The limit is the largest score of the reference, because bounded scores have no tail to fit.",
     ),
 )
-class IsolationForestDetector(TrainingFreeBaseline):
+class IsolationForestDetector(HeldOutDetector):
     """Detect samples that random splits isolate early.
 
     Parameters
@@ -60,29 +68,23 @@ class IsolationForestDetector(TrainingFreeBaseline):
     Liu, Ting, Zhou, Isolation Forest, ICDM 2008.
     """
 
+    silent_threshold = 0.5
+
     def __init__(self, *, trees: int = 100, seed: int = 0) -> None:
         self.trees = trees
         self.seed = seed
 
-    def detect(self, episode: EpisodeView) -> Detection:
+    def score(self, episode: EpisodeView, held_out: HeldOut) -> Detection:
         """Score every sample after the reference between 0 and 1."""
-        held_out = read_held_out(episode)
-        if held_out is None:
-            return Detection.silent(0.5)
         streams = stream_signals(episode, held_out)
         healthy, scores = forest_scores(streams.normal, streams.values, trees=self.trees, seed=self.seed)
         return held_out.detection(scores, float(healthy.max()))
 
 
-@baseline(
+@detector(
     "lof",
     title="Local outlier factor",
-    task="detection",
     paper="Breunig, Kriegel, Ng, Sander, SIGMOD 2000",
-    kind="method",
-    developed_on=OWN,
-    tables=("metrics",),
-    speed="instant",
     complexity="O(S·T + p·n·T)",
     departures=(
         _STREAMS,
@@ -90,7 +92,7 @@ class IsolationForestDetector(TrainingFreeBaseline):
         _CALIBRATED,
     ),
 )
-class LocalOutlierFactorDetector(TrainingFreeBaseline):
+class LocalOutlierFactorDetector(HeldOutDetector):
     """Detect samples in regions that are much less dense than their neighbours' regions.
 
     Parameters
@@ -103,32 +105,21 @@ class LocalOutlierFactorDetector(TrainingFreeBaseline):
     Breunig, Kriegel, Ng, Sander, LOF: Identifying Density-Based Local Outliers, SIGMOD 2000.
     """
 
+    silent_threshold = 1.0
+
     def __init__(self, *, neighbours: int = 20) -> None:
         self.neighbours = neighbours
 
-    def detect(self, episode: EpisodeView) -> Detection:
+    def score(self, episode: EpisodeView, held_out: HeldOut) -> Detection:
         """Score every sample after the reference; 1 means as dense as its neighbours."""
-        held_out = read_held_out(episode)
-        if held_out is None:
-            return Detection.silent(1.0)
-        streams = stream_service_roles(episode, held_out)
-
-        def score(normal: Matrix, points: Matrix) -> Matrix:
-            return local_outlier_factors(normal, points, neighbours=self.neighbours)
-
-        limit = reference_limit(hold_out_scores(streams.normal, score))
-        return held_out.detection(score(streams.normal, streams.values), limit)
+        score = functools.partial(local_outlier_factors, neighbours=self.neighbours)
+        return _score_points(held_out, stream_service_roles(episode, held_out), score)
 
 
-@baseline(
+@detector(
     "mahalanobis",
     title="Mahalanobis distance",
-    task="detection",
     paper="Mahalanobis, 1936; Ledoit, Wolf, J. Multivariate Analysis 2004",
-    kind="method",
-    developed_on=OWN,
-    tables=("metrics",),
-    speed="instant",
     complexity="O(S·T + p²·n + p³)",
     departures=(
         _STREAMS,
@@ -136,7 +127,7 @@ class LocalOutlierFactorDetector(TrainingFreeBaseline):
         _CALIBRATED,
     ),
 )
-class MahalanobisDetector(TrainingFreeBaseline):
+class MahalanobisDetector(HeldOutDetector):
     """Detect samples with a large Mahalanobis distance from the healthy mean of all streams.
 
     References
@@ -145,26 +136,16 @@ class MahalanobisDetector(TrainingFreeBaseline):
     large-dimensional covariance matrices, 2004.
     """
 
-    def detect(self, episode: EpisodeView) -> Detection:
+    def score(self, episode: EpisodeView, held_out: HeldOut) -> Detection:
         """Score every sample after the reference by its distance."""
-        held_out = read_held_out(episode)
-        if held_out is None:
-            return Detection.silent()
-        streams = stream_service_roles(episode, held_out)
-        limit = reference_limit(hold_out_scores(streams.normal, shrunk_mahalanobis))
-        return held_out.detection(shrunk_mahalanobis(streams.normal, streams.values), limit)
+        return _score_points(held_out, stream_service_roles(episode, held_out), shrunk_mahalanobis)
 
 
-@baseline(
+@detector(
     "mcd",
     title="Minimum covariance determinant",
-    task="detection",
     paper="Rousseeuw, Van Driessen, Technometrics 1999",
-    kind="method",
-    developed_on=OWN,
-    tables=("metrics",),
     stochastic=True,
-    speed="instant",
     complexity="O(S·T + starts·n·p²)",
     departures=(
         _SIGNALS,
@@ -172,7 +153,7 @@ class MahalanobisDetector(TrainingFreeBaseline):
         _CALIBRATED,
     ),
 )
-class MCDDetector(TrainingFreeBaseline):
+class MCDDetector(HeldOutDetector):
     """Detect samples far from the centre of the densest part of the reference.
 
     References
@@ -183,29 +164,16 @@ class MCDDetector(TrainingFreeBaseline):
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
 
-    def detect(self, episode: EpisodeView) -> Detection:
+    def score(self, episode: EpisodeView, held_out: HeldOut) -> Detection:
         """Score every sample after the reference by its robust distance."""
-        held_out = read_held_out(episode)
-        if held_out is None:
-            return Detection.silent()
-        streams = stream_signals(episode, held_out)
-
-        def score(normal: Matrix, points: Matrix) -> Matrix:
-            return robust_mahalanobis(normal, points, seed=self.seed)
-
-        limit = reference_limit(hold_out_scores(streams.normal, score, count=3))
-        return held_out.detection(score(streams.normal, streams.values), limit)
+        score = functools.partial(robust_mahalanobis, seed=self.seed)
+        return _score_points(held_out, stream_signals(episode, held_out), score, folds=3)
 
 
-@baseline(
+@detector(
     "ecod",
     title="ECOD",
-    task="detection",
     paper="Li, Zhao, Hu, Botta, Ionescu, Chen, TKDE 2022",
-    kind="method",
-    developed_on=OWN,
-    tables=("metrics",),
-    speed="instant",
     complexity="O(S·T·n)",
     departures=(
         "Tail probabilities come from the reference only, with 1 added to both counts; the published code also counts "
@@ -213,7 +181,7 @@ class MCDDetector(TrainingFreeBaseline):
         _CALIBRATED,
     ),
 )
-class ECODDetector(TrainingFreeBaseline):
+class ECODDetector(HeldOutDetector):
     """Detect samples in the tails of many empirical distributions at once.
 
     References
@@ -222,11 +190,8 @@ class ECODDetector(TrainingFreeBaseline):
     Functions, TKDE 2022.
     """
 
-    def detect(self, episode: EpisodeView) -> Detection:
+    def score(self, episode: EpisodeView, held_out: HeldOut) -> Detection:
         """Score every sample after the reference by its summed tail surprises."""
-        held_out = read_held_out(episode)
-        if held_out is None:
-            return Detection.silent()
         windows = held_out.windows
         values = windows.values.copy()
         values[windows.absent] = np.inf
@@ -234,22 +199,17 @@ class ECODDetector(TrainingFreeBaseline):
         return held_out.detection(ecod_scores(windows.reference, values), limit)
 
 
-@baseline(
+@detector(
     "pca-spe",
     title="PCA with SPE and T²",
-    task="detection",
     paper="Jackson, Mudholkar, Technometrics 1979; Hotelling, 1931",
-    kind="method",
-    developed_on=OWN,
-    tables=("metrics",),
-    speed="instant",
     complexity="O(S·n² + S·n·T)",
     departures=(
         "Both limits come from held-out scores of the reference, because their formulas need more samples than series.",
         "Deviations are clipped at twenty sigma.",
     ),
 )
-class PCADetector(TrainingFreeBaseline):
+class PCADetector(HeldOutDetector):
     """Detect samples far from the principal subspace of the reference, or far from its centre within it.
 
     Parameters
@@ -263,18 +223,14 @@ class PCADetector(TrainingFreeBaseline):
     Hotelling, The Generalization of Student's Ratio, 1931.
     """
 
+    silent_threshold = 1.0
+
     def __init__(self, *, variance: float = 0.95) -> None:
         self.variance = variance
 
-    def detect(self, episode: EpisodeView) -> Detection:
+    def score(self, episode: EpisodeView, held_out: HeldOut) -> Detection:
         """Score every sample after the reference by the larger ratio of a distance to its limit."""
-        held_out = read_held_out(episode)
-        if held_out is None:
-            return Detection.silent(1.0)
-        normal, values = (
-            held_out.normal.clip(-PRINCIPAL_CLIP, PRINCIPAL_CLIP),
-            held_out.z.clip(-PRINCIPAL_CLIP, PRINCIPAL_CLIP),
-        )
+        normal, values = (z.clip(-PRINCIPAL_CLIP, PRINCIPAL_CLIP) for z in (held_out.normal, held_out.z))
         spe_limit, t2_limit = self._limits(normal)
         spe, t2 = principal_distances(normal, values, variance=self.variance)
         return held_out.detection(np.maximum(spe / spe_limit, t2 / t2_limit), 1.0)
@@ -286,3 +242,100 @@ class PCADetector(TrainingFreeBaseline):
         ]
         spe, t2 = (reference_limit(np.concatenate(parts), minimum=1e-9) for parts in zip(*pairs, strict=True))
         return spe, t2
+
+
+LENGTH = 8
+CLIP = 20.0
+Pieces = npt.NDArray[np.floating]
+"""[S, count, m] subsequences of each series."""
+
+
+def subsequences(series: npt.NDArray[np.floating], length: int) -> Pieces:
+    """Return all subsequences of each column of [T, S], as [S, T - length + 1, length]."""
+    return np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(series, length, axis=0).swapaxes(0, 1))
+
+
+def compute_nearest_distances(tested: Pieces, healthy: Pieces, *, min_distance: int = 0) -> Matrix:
+    """Return the Euclidean distance of each subsequence to the nearest healthy subsequence of the same series.
+
+    Values are not normalised, because that would hide a shift of the level.
+
+    Parameters
+    ----------
+    min_distance
+        Subsequences whose starts are closer than this do not match. If positive, `tested` and `healthy` must be equal.
+
+    Returns
+    -------
+    ndarray
+        [S, number of tested subsequences]
+    """
+    squared = (
+        (tested**2).sum(axis=-1)[:, :, None]
+        + (healthy**2).sum(axis=-1)[:, None, :]
+        - 2 * (tested @ healthy.swapaxes(1, 2))
+    )
+    if min_distance:
+        position = np.arange(tested.shape[1])
+        squared[:, np.abs(position[:, None] - position) < min_distance] = np.inf
+    return np.sqrt(np.maximum(squared.min(axis=-1), 0.0)).astype(float)
+
+
+@detector(
+    "matrix-profile",
+    title="Matrix profile",
+    paper="Yeh et al., ICDM 2016; Linardi et al., AAMP without normalisation",
+    complexity="O(S·T·n·m)",
+    departures=(
+        "Subsequences are compared with the reference only, so that nothing looks ahead and a lasting fault does not "
+        "match itself.",
+        "Distances are not normalised, and are divided by the largest distance of the series in the reference.",
+        "A sample has the score of its most discordant series; deviations of single samples are removed first.",
+    ),
+)
+class MatrixProfileDetector(HeldOutDetector):
+    """Detect subsequences that are unlike all of the reference.
+
+    Parameters
+    ----------
+    length
+        Number of samples in a subsequence; at most a quarter of the reference.
+
+    References
+    ----------
+    Yeh et al., Matrix Profile I: All Pairs Similarity Joins for Time Series, ICDM 2016.
+    """
+
+    silent_threshold = 1.0
+
+    def __init__(self, *, length: int = LENGTH) -> None:
+        self.length = length
+
+    def score(self, episode: EpisodeView, held_out: HeldOut) -> Detection:
+        """Score every sample after the reference by the subsequence that ends with it."""
+        normal, values = _lasting_deviations(held_out)
+        healthy = len(normal)
+        length = max(2, min(self.length, healthy // 4))
+        alive = np.abs(np.vstack([normal, values])).max(axis=0) > 1e-6
+        if not alive.any():
+            return held_out.detection(np.zeros(len(values)), 1.0)
+        pieces = subsequences(np.vstack([normal, values])[:, alive].astype(np.float32), length)
+        first = healthy - length + 1
+        usual = compute_nearest_distances(pieces[:, :first], pieces[:, :first], min_distance=max(1, length // 2))
+        tested = compute_nearest_distances(pieces[:, first:], pieces[:, :first])
+        # Ignore distances below half a sigma over the whole length.
+        ratios, limit = divide_by_limits(usual.T, tested.T, 0.5 * np.sqrt(length))
+        shares = np.zeros(values.shape)
+        shares[:, alive] = ratios * np.sign(values[:, alive])
+        return held_out.detection(
+            ratios.max(axis=1), limit, by_series=shares, detail="times the largest distance of a healthy subsequence"
+        )
+
+
+def _lasting_deviations(held_out: HeldOut) -> tuple[Matrix, Matrix]:
+    """Return the lasting deviations of the reference and the test window on the same scale."""
+    reference = held_out.windows.reference
+    mean, sd = mean_and_sd(reference)
+    normal = deviations(reference, mean, with_metric_floor(sd, held_out.windows.series))
+    z = remove_spikes(np.vstack([normal, held_out.z])).clip(-CLIP, CLIP)
+    return z[: len(normal)], z[len(normal) :]

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Evidence, RegisteredBaseline, first_alarm
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import SAMPLE
+from faultset.baselines.contract import Detection, Evidence, RegisteredBaseline
 from faultset.baselines.features.held_out import divide_by_limits
+from faultset.baselines.features.metric_alarms import series_evidence
 from faultset.baselines.features.role_streams import RoleVectors, healthy_sequences, read_role_vectors
+from faultset.baselines.registry import SAMPLE, baseline
 from faultset.baselines.stats.scaling import Matrix
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.core.errors import UsageError
+from faultset.datasets.views import EpisodeView
 
 MAX_ROWS = 200_000
 """Approximate maximum number of training rows; with more rows, every k-th step is used."""
@@ -30,6 +32,16 @@ DEPARTURES = (
     "|z|) of each role of a service, relative to the episode's reference.",
     "A service's limit is its largest score in the episode's reference, and at least the 95 % quantile of the training "
     "rows; a sample has the score of its worst service.",
+)
+
+
+pooled_detector = functools.partial(
+    baseline,
+    task="detection",
+    tables=("metrics",),
+    speed="instant",
+    learns_from_references=True,
+    developed_on=(SAMPLE,),
 )
 
 
@@ -79,15 +91,12 @@ class PooledDetector(RegisteredBaseline):
         raise NotImplementedError
 
     def _detection(self, role_vectors: RoleVectors, shares: Matrix, limit: float) -> Detection:
-        times, worst = role_vectors.windows.times_ns, shares.max(axis=1)
-        alarm = first_alarm(times, worst > limit)
-        evidence: list[Evidence] = []
-        if alarm is not None:
-            row = int(np.searchsorted(times, alarm))
-            for service in np.argsort(-shares[row], kind="stable")[:_MAX_EVIDENCE].tolist():
-                name, score = role_vectors.services[service], float(shares[row, service])
-                evidence.append(Evidence(service=name, subject="all roles", score=score, detail="times its limit"))
-        return Detection.from_scores(times, worst, limit, evidence=evidence)
+        def explain(row: int) -> list[Evidence]:
+            series = [(service, "all roles") for service in role_vectors.services]
+            order = np.argsort(-shares[row], kind="stable")[:_MAX_EVIDENCE]
+            return series_evidence(series, shares[row], order, "times its limit")
+
+        return Detection.from_scores(role_vectors.windows.times_ns, shares.max(axis=1), limit, evidence=explain)
 
 
 def thin(sequences: Sequence[Matrix], max_steps: int) -> Matrix:
@@ -101,21 +110,15 @@ def stack_past(sequence: Matrix, steps: int) -> Matrix:
     return np.lib.stride_tricks.sliding_window_view(sequence[:-1], steps, axis=0)
 
 
-@baseline(
+@pooled_detector(
     "forecast-residual",
     title="Forecast residual (ridge VAR)",
-    task="detection",
     paper="Lütkepohl, New Introduction to Multiple Time Series Analysis, 2005; Hoerl, Kennard, Technometrics 1970",
-    kind="method",
-    tables=("metrics",),
-    speed="instant",
     complexity="O(S·T + V·T·p·R²), p lags",
     departures=(
         *DEPARTURES,
         "Residuals are scaled by their standard deviations in training, not by their covariance.",
     ),
-    learns_from_references=True,
-    developed_on=(SAMPLE,),
 )
 class ForecastResidual(PooledDetector):
     """Detect vectors that a vector autoregression of healthy vectors does not predict.
@@ -159,19 +162,14 @@ class ForecastResidual(PooledDetector):
 _CHUNK = 2048
 
 
-@baseline(
+@pooled_detector(
     "pooled-isolation-forest",
     title="Isolation forest, learned across episodes",
-    task="detection",
     paper="Liu, Ting, Zhou, ICDM 2008",
-    kind="method",
-    tables=("metrics",),
     stochastic=True,
     speed="fast",
     complexity="O(S·T + trees·V·T·log n)",
     departures=DEPARTURES,
-    learns_from_references=True,
-    developed_on=(SAMPLE,),
 )
 class PooledIsolationForest(PooledDetector):
     """Detect vectors that few random splits isolate from healthy vectors.
@@ -201,21 +199,16 @@ class PooledIsolationForest(PooledDetector):
         return -self.model_.score_samples(sequence)
 
 
-@baseline(
+@pooled_detector(
     "nearest-window",
     title="Nearest training window",
-    task="detection",
     paper="Keogh, Lin, Fu, HOT SAX, ICDM 2005; Yeh et al., ICDM 2016",
-    kind="method",
-    tables=("metrics",),
     speed="fast",
     complexity="O(S·T + V·T·k·m·R), k stored windows of m steps",
     departures=(
         *DEPARTURES,
         "The distance is to a limited number of windows of other episodes, and is not normalised.",
     ),
-    learns_from_references=True,
-    developed_on=(SAMPLE,),
 )
 class NearestWindow(PooledDetector):
     """Detect windows that are unlike all training windows.
@@ -268,21 +261,15 @@ class _Subspace:
     """[k, R]"""
 
 
-@baseline(
+@pooled_detector(
     "pooled-pca",
     title="PCA reconstruction, learned across episodes",
-    task="detection",
     paper="Lakhina, Crovella, Diot, SIGCOMM 2004",
-    kind="method",
-    tables=("metrics",),
-    speed="instant",
     complexity="O(S·T + V·T·R²), R roles",
     departures=(
         *DEPARTURES,
         "The subspace keeps a share of the variance instead of the axes that pass a 3-sigma test.",
     ),
-    learns_from_references=True,
-    developed_on=(SAMPLE,),
 )
 class PooledPCA(PooledDetector):
     """Detect vectors far from the principal subspace of the healthy vectors.
@@ -317,22 +304,16 @@ class PooledPCA(PooledDetector):
         return np.where(residual > ROUNDING * np.linalg.norm(deviation, axis=1), residual, 0.0)
 
 
-@baseline(
+@pooled_detector(
     "autoencoder",
     title="MLP autoencoder",
-    task="detection",
     paper="Sakurada, Yairi, MLSDA 2014",
-    kind="method",
-    tables=("metrics",),
     stochastic=True,
-    speed="instant",
     complexity="O(S·T + V·T·R·h), h hidden units; a fit O(updates·R·h)",
     departures=(
         *DEPARTURES,
         "The network is trained by Adam for a fixed number of updates, without early stopping.",
     ),
-    learns_from_references=True,
-    developed_on=(SAMPLE,),
 )
 class Autoencoder(PooledDetector):
     """Detect vectors that a narrow autoencoder of healthy vectors does not reconstruct.
@@ -375,19 +356,14 @@ class Autoencoder(PooledDetector):
         return _reconstruction_errors(sequence, self.model_)
 
 
-@baseline(
+@pooled_detector(
     "untrained-autoencoder",
     title="Untrained autoencoder",
-    task="detection",
     paper="Kim, Choi, Choi, Lee, Yoon, AAAI 2022",
     kind="control",
-    tables=("metrics",),
     stochastic=True,
-    speed="instant",
     complexity="O(S·T + V·T·R·h), h hidden units",
     departures=DEPARTURES,
-    learns_from_references=True,
-    developed_on=(SAMPLE,),
 )
 class UntrainedAutoencoder(Autoencoder):
     """Control: the autoencoder with random weights.
@@ -417,3 +393,94 @@ def _reconstruction_errors(rows: Matrix, layers: Sequence[tuple[Matrix, Matrix]]
         if number < len(layers) - 1:
             output = np.tanh(output)
     return np.linalg.norm(rows - output, axis=1)
+
+
+CONTEXT = 16
+"""Number of earlier steps that a forecast uses."""
+MAX_TRAINING_STEPS = 2_000
+WEIGHTS = Path("share/faultset/forecaster")
+"""Folder of the model in the Python environment, which methods may read."""
+_FORECAST_BATCH = 4_096
+
+
+@pooled_detector(
+    "pretrained-forecast-residual",
+    title="Forecast residual (Chronos)",
+    paper="Ansari et al., Chronos: Learning the Language of Time Series, TMLR 2024",
+    speed="slow",
+    complexity="O(S·T·R) forecasts",
+    departures=(
+        *DEPARTURES,
+        "Each role is forecast alone, one step ahead, from the 16 steps before it.",
+    ),
+    extra="forecasters",
+)
+class PretrainedForecastResidual(PooledDetector):
+    """Detect vectors far from the median forecast of a pre-trained model.
+
+    `forecast-residual` is the same detector with a ridge regression, which needs neither PyTorch nor weights.
+
+    Parameters
+    ----------
+    weights
+        Folder with `config.json` and the weights, relative to the Python environment.
+
+    References
+    ----------
+    Ansari et al., Chronos: Learning the Language of Time Series, TMLR 2024.
+    """
+
+    history = CONTEXT
+
+    def __init__(self, *, weights: str = str(WEIGHTS)) -> None:
+        super().__init__()
+        self.weights = weights
+
+    def _learn(self, sequences: Sequence[Matrix]) -> Matrix:
+        """Return the standard deviation of each role's residuals."""
+        pasts = thin([stack_past(sequence, CONTEXT) for sequence in sequences], MAX_TRAINING_STEPS)
+        nexts = thin([sequence[CONTEXT:] for sequence in sequences], MAX_TRAINING_STEPS)
+        return np.maximum((nexts - self._forecast(pasts)).std(axis=0), 1e-3)
+
+    def _scores(self, sequence: Matrix) -> Matrix:
+        residuals = sequence[CONTEXT:] - self._forecast(stack_past(sequence, CONTEXT))
+        return np.linalg.norm(residuals / self.model_, axis=1)
+
+    def _forecast(self, pasts: Matrix) -> Matrix:
+        """Return the forecasts [n, R] of the step after past steps [n, R, steps]."""
+        return forecast_next(load_model(self.weights), pasts.reshape(-1, CONTEXT)).reshape(pasts.shape[:2])
+
+
+@functools.cache
+def load_model(weights: str) -> Any:
+    """Load a model of the Chronos family onto the CPU.
+
+    Raises
+    ------
+    UsageError
+        The folder holds no model.
+    """
+    folder = Path(sys.prefix) / weights
+    if not (folder / "config.json").is_file():
+        raise UsageError(
+            f"{folder} must hold a model of the Chronos family, but has no config.json; "
+            "see docs/reference/baselines.md#learned-across-episodes, or use forecast-residual"
+        )
+    import torch  # pyright: ignore[reportMissingImports]
+    from chronos import BaseChronosPipeline  # pyright: ignore[reportMissingImports]
+
+    torch.set_num_threads(1)
+    return BaseChronosPipeline.from_pretrained(str(folder), device_map="cpu")
+
+
+def forecast_next(model: Any, windows: Matrix) -> Matrix:
+    """Return the median forecast [n] of the step after each window [n, steps]."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    forecasts: list[float] = []
+    for start in range(0, len(windows), _FORECAST_BATCH):
+        # Chronos-2 rejects a matrix, and returns a list of tensors instead of one
+        batch = [torch.tensor(window, dtype=torch.float32) for window in windows[start : start + _FORECAST_BATCH]]
+        quantiles, _ = model.predict_quantiles(batch, prediction_length=1, quantile_levels=[0.5])
+        forecasts += [float(forecast.reshape(-1)[0]) for forecast in quantiles]
+    return np.array(forecasts)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammaln
 
-from faultset.baselines.api.contract import CONSECUTIVE, Detection, TrainingFreeBaseline
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN
-from faultset.baselines.features.held_out import HeldOut, read_held_out
+from faultset.baselines.contract import CONSECUTIVE, Detection
+from faultset.baselines.features.held_out import HeldOut, HeldOutDetector
 from faultset.baselines.features.role_streams import stream_service_roles, stream_services
-from faultset.baselines.stats.change_points import Spot
+from faultset.baselines.registry import detector
 from faultset.baselines.stats.scaling import LEVEL, Matrix, bonferroni_sigmas, reference_limit, sustained
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 EXPECTED_RUN = 250.0
 MAX_RUN = 60
@@ -103,15 +99,10 @@ def recent_change(posterior: Matrix, recent: int = RECENT) -> Matrix:
     return np.log10(probability / (1 - probability))
 
 
-@baseline(
+@detector(
     "bocpd",
     title="Bayesian online change points",
-    task="detection",
     paper="Adams, MacKay, arXiv 0710.3742; Pham, Ha, Zhang, BARO, FSE 2024",
-    kind="method",
-    developed_on=OWN,
-    tables=("metrics",),
-    speed="instant",
     complexity="O(S·T + p·T·R)",
     departures=(
         "The input is log(1 + largest |z|) of each role of each service, without single-sample spikes; the roles of a "
@@ -125,7 +116,7 @@ def recent_change(posterior: Matrix, recent: int = RECENT) -> Matrix:
         "The threshold is even odds, or the largest score of the reference if that is higher.",
     ),
 )
-class BOCPDDetector(TrainingFreeBaseline):
+class BOCPDDetector(HeldOutDetector):
     """Detect the beginning of a new run in the streams of a service.
 
     Parameters
@@ -142,11 +133,8 @@ class BOCPDDetector(TrainingFreeBaseline):
     def __init__(self, *, expected_run: float = EXPECTED_RUN) -> None:
         self.expected_run = expected_run
 
-    def detect(self, episode: EpisodeView) -> Detection:
+    def score(self, episode: EpisodeView, held_out: HeldOut) -> Detection:
         """Score every sample after the reference by the odds of a recent change."""
-        held_out = read_held_out(episode)
-        if held_out is None:
-            return Detection.silent()
         streams = stream_service_roles(episode, held_out.lasting)
         center, spread = streams.normal.mean(axis=0), np.maximum(streams.normal.std(axis=0), MIN_SPREAD)
         owners = [service for service, _ in streams.names]
@@ -162,6 +150,107 @@ class BOCPDDetector(TrainingFreeBaseline):
         # A change keeps its score when its run grows longer; a single spike does not.
         lasting = np.minimum(odds[healthy:], np.concatenate([odds[healthy : healthy + 1], odds[healthy:-1]]))
         return held_out.detection(np.maximum.accumulate(lasting), limit, consecutive=1)
+
+
+MIN_EXCESSES = 10
+_GRID = 33
+_ZOOMS = 4
+_MIN_GAMMA = 1e-8
+
+
+def fit_pareto(excesses: Matrix) -> tuple[float, float]:
+    """Return the maximum-likelihood shape gamma and scale sigma of positive excesses.
+
+    Grimshaw's reduction leaves one unknown, theta = gamma / sigma. A grid search that is refined around its best point
+    maximises the likelihood and also handles a maximum at the border. The exponential law (gamma = 0) is always a
+    candidate.
+    """
+    count = len(excesses)
+    mean = float(excesses.mean()) if count else 0.0
+    if count < 2 or mean <= 0:
+        return 0.0, max(mean, 1e-12)
+    unit = excesses / mean
+    top = float(unit.max())
+    # Below gamma = -1/2 the likelihood is not regular; above 1 the mean does not exist.
+    candidates = np.concatenate([-np.geomspace(1e-4, 0.98, _GRID)[::-1] / top, np.geomspace(1e-4, 50.0, _GRID)])
+    fit = (-np.inf, 0.0, 1.0)
+    for _ in range(_ZOOMS):
+        gammas = np.log1p(np.multiply.outer(candidates, unit)).mean(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            likelihood = -np.log(gammas / candidates) - gammas - 1
+        likelihood[(gammas < -0.5) | ~np.isfinite(likelihood)] = -np.inf
+        best = int(likelihood.argmax())
+        fit = (float(likelihood[best]), float(gammas[best]), float(gammas[best] / candidates[best]))
+        lower, upper = candidates[max(best - 1, 0)], candidates[min(best + 1, len(candidates) - 1)]
+        candidates = np.linspace(lower, upper, 9)
+        candidates = candidates[np.abs(candidates) > 1e-12]
+    if fit[0] <= -1.0 or abs(fit[1]) < _MIN_GAMMA:
+        return 0.0, mean
+    return fit[1], fit[2] * mean
+
+
+def tail_quantile(level: float, threshold: float, gamma: float, sigma: float, samples: int, excesses: int) -> float:
+    """Return the value that a sample exceeds with probability `level`, from a Pareto tail above `threshold`.
+
+    >>> round(tail_quantile(1e-3, 10, 0.1, 2, 1000, 20), 4), round(tail_quantile(1e-3, 10, 0.0, 2, 1000, 20), 4)
+    (16.9857, 15.9915)
+    """
+    rarity = level * samples / max(excesses, 1)
+    if abs(gamma) < _MIN_GAMMA:
+        return threshold - sigma * float(np.log(rarity))
+    return threshold + sigma / gamma * (rarity**-gamma - 1)
+
+
+@dataclass
+class Spot:
+    """Limit for a stream of magnitudes; it is updated with the values below it.
+
+    Parameters
+    ----------
+    level
+        Probability that a healthy value exceeds the limit.
+    fallback
+        Limit while there are too few excesses to fit a tail.
+    initial
+        Quantile of the values passed to `start` at which the tail begins.
+    growth
+        Relative growth in the number of excesses that starts a new fit.
+    """
+
+    level: float
+    fallback: float
+    initial: float = 0.98
+    growth: float = 0.05
+
+    def start(self, values: Matrix) -> Spot:
+        """Fit the tail to healthy values."""
+        self.samples = len(values)
+        self.tail_begins = float(np.quantile(values, self.initial)) if len(values) else 0.0
+        self._excesses = values[values > self.tail_begins] - self.tail_begins
+        self._refit()
+        return self
+
+    @property
+    def limit(self) -> float:
+        """Return the value above which an observation is extreme."""
+        count = len(self._excesses)
+        if count < MIN_EXCESSES:
+            return self.fallback
+        quantile = tail_quantile(self.level, self.tail_begins, self.gamma, self.sigma, self.samples, count)
+        return max(self.tail_begins, quantile)
+
+    def learn(self, values: Matrix) -> None:
+        """Learn from the values that do not exceed the limit."""
+        ordinary = values[values <= self.limit]
+        self.samples += len(ordinary)
+        excesses = ordinary[ordinary > self.tail_begins] - self.tail_begins
+        self._excesses = np.concatenate([self._excesses, excesses])
+        if len(self._excesses) > (1 + self.growth) * self._fitted_count:
+            self._refit()
+
+    def _refit(self) -> None:
+        self.gamma, self.sigma = fit_pareto(self._excesses)
+        self._fitted_count = len(self._excesses)
 
 
 _PAPER = "Siffer, Fouque, Termier, Largouet, KDD 2017"
@@ -194,19 +283,8 @@ def detect_extremes(held_out: HeldOut, level: float) -> Detection:
     return held_out.detection(scores, 1.0, by_series=np.sign(held_out.z) * lasting, detail=_DETAIL, consecutive=1)
 
 
-@baseline(
-    "spot",
-    title="SPOT",
-    task="detection",
-    paper=_PAPER,
-    kind="method",
-    developed_on=OWN,
-    tables=("metrics",),
-    speed="instant",
-    complexity="O(S·T + fits·excesses)",
-    departures=_DEPARTURES,
-)
-class SPOTDetector(TrainingFreeBaseline):
+@detector("spot", title="SPOT", paper=_PAPER, complexity="O(S·T + fits·excesses)", departures=_DEPARTURES)
+class SPOTDetector(HeldOutDetector):
     """Detect deviations that are too rare under a Pareto tail fitted to the largest healthy deviations.
 
     Parameters
@@ -219,14 +297,13 @@ class SPOTDetector(TrainingFreeBaseline):
     Siffer, Fouque, Termier, Largouet, Anomaly Detection in Streams with Extreme Value Theory, KDD 2017.
     """
 
+    silent_threshold = 1.0
+
     def __init__(self, *, level: float = LEVEL) -> None:
         self.level = level
 
-    def detect(self, episode: EpisodeView) -> Detection:
+    def score(self, episode: EpisodeView, held_out: HeldOut) -> Detection:
         """Score every sample after the reference; 1 is the current limit."""
-        held_out = read_held_out(episode)
-        if held_out is None:
-            return Detection.silent(1.0)
         return detect_extremes(held_out, self.level)
 
 
@@ -300,15 +377,10 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
     return np.where(pieces.std(axis=-1) > MIN_STD, scores, 0.0)
 
 
-@baseline(
+@detector(
     "spectral-residual",
     title="Spectral residual",
-    task="detection",
     paper="Ren et al., KDD 2019 (SR)",
-    kind="method",
-    developed_on=OWN,
-    tables=("metrics",),
-    speed="instant",
     complexity="O(S·T + p·T·w·log w)",
     departures=(
         "The input is log(1 + largest |z|) of each service, without single-sample spikes, because any change of a "
@@ -319,7 +391,7 @@ def residual_scores(streams: Matrix, window: int) -> Matrix:
         "The paper's convolutional network is left out.",
     ),
 )
-class SpectralResidualDetector(TrainingFreeBaseline):
+class SpectralResidualDetector(HeldOutDetector):
     """Detect samples that are salient among the recent samples of a stream.
 
     It detects spikes and steps, and therefore only the beginning of a lasting fault.
@@ -330,11 +402,10 @@ class SpectralResidualDetector(TrainingFreeBaseline):
     2019.
     """
 
-    def detect(self, episode: EpisodeView) -> Detection:
+    silent_threshold = LIMIT
+
+    def score(self, episode: EpisodeView, held_out: HeldOut) -> Detection:
         """Score every sample after the reference by its most salient stream."""
-        held_out = read_held_out(episode)
-        if held_out is None:
-            return Detection.silent(LIMIT)
         streams = stream_services(held_out.lasting)
         healthy = len(streams.normal)
         window = max(MIN_WINDOW, healthy // 2)

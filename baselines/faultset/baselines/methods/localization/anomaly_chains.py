@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.features.service_latency import correlations
+from faultset.baselines.contract import Evidence, Ranking, TrainingFreeBaseline, largest_first
+from faultset.baselines.features.calls import MEASURES, CallEdges, correlations, read_call_edges
+from faultset.baselines.registry import localizer
 from faultset.baselines.stats.scaling import Matrix
-from faultset.baselines.traces.call_edges import MEASURES, CallEdges, read_call_edges
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 SIGMAS = 3.0
 SIMILAR = 0.7
@@ -78,16 +73,12 @@ def _correlate_columns(series: Matrix) -> Matrix:
     return np.abs(np.stack([correlations(series, column) for column in series.T])) if series.size else np.zeros((0, 0))
 
 
-@baseline(
+@localizer(
     "micro-hecl",
     title="MicroHECL",
-    task="localization",
     paper="Liu et al., MicroHECL, ICSE-SEIP 2021",
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("spans",),
     requires=("spans",),
-    speed="instant",
     complexity="O(N + E²·T)",
     departures=(
         "A call is anomalous beyond 3 sigma for three steps; the paper uses a one-class SVM for durations and a random "
@@ -115,7 +106,6 @@ class MicroHECL(TrainingFreeBaseline):
         self.similar = similar
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank the ends of chains."""
         edges = read_call_edges(episode, alarm_ns)
         front = episode.context.workload_entry
         at_front = [edge for edge, pair in enumerate(edges.pairs) if front in pair]
@@ -143,7 +133,7 @@ class MicroHECL(TrainingFreeBaseline):
             return Ranking.of({front: 1.0}, episode.services)
         evidence = [
             Evidence(service=name, subject=reasons[name], score=scores[name], detail="|correlation| with the front end")
-            for name in sorted(scores, key=lambda name: (-scores[name], name))[:10]
+            for name in largest_first(scores)[:10]
         ]
         return Ranking.of(scores, episode.services, evidence)
 
@@ -224,16 +214,12 @@ def expect_visits(walk: Matrix, start: Matrix, steps: int = WALK_STEPS) -> Matri
     return visits / max(float(visits.sum()), 1e-12)
 
 
-@baseline(
+@localizer(
     "micro-dig",
     title="MicroDig",
-    task="localization",
     paper="Tao et al., MicroDig, IEEE TSC 2024",
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("spans",),
     requires=("spans",),
-    speed="instant",
     complexity="O(N + E²·T + (E + services)²·steps)",
     departures=(
         "Calls are between services; the paper distinguishes methods and gives a service the score of its most "
@@ -264,7 +250,6 @@ class MicroDig(TrainingFreeBaseline):
         self.beta = beta
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank the services of anomalous calls that are connected with the front end."""
         edges = read_call_edges(episode, alarm_ns)
         front = episode.context.workload_entry
         z = np.maximum(edges.measure_lasting_deviations("seconds"), edges.measure_lasting_deviations("errors"))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
-from faultset.baselines.api.randomness import episode_rng
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.features.metric_alarms import standardise_windows
+from faultset.baselines.contract import (
+    Evidence,
+    Ranking,
+    TrainingFreeBaseline,
+    best_by_service,
+    episode_rng,
+    largest_first,
+)
+from faultset.baselines.features.metric_alarms import series_evidence, standardise_windows
 from faultset.baselines.features.windows import Windows, localization_windows, most_deviating
+from faultset.baselines.registry import localizer
 from faultset.baselines.stats.dependence import (
     Codes,
     LaggedLinks,
@@ -23,9 +27,7 @@ from faultset.baselines.stats.dependence import (
     partial_correlation,
 )
 from faultset.baselines.stats.scaling import Matrix, bonferroni_sigmas, sustained
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 CHUNK = 5
 BINS = 5
@@ -113,14 +115,10 @@ def mean_reciprocal_ranks(
     return total
 
 
-@baseline(
+@localizer(
     "rcd",
     title="RCD",
-    task="localization",
     paper="Ikram et al., RCD, NeurIPS 2022",
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
-    tables=("metrics",),
     stochastic=True,
     speed="fast",
     complexity="O(R·V·2^c·T), R runs, V ≤ 3 per service in chunks of c = 5",
@@ -157,7 +155,6 @@ class RCD(TrainingFreeBaseline):
         self.seed = seed
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by their best series."""
         windows = localization_windows(episode, alarm_ns, step_s=episode.context.sampling_step_s)
         if windows.empty:
             return Ranking.abstain()
@@ -167,14 +164,11 @@ class RCD(TrainingFreeBaseline):
         rng = episode_rng(self.seed, episode.episode)
         mean_ranks = mean_reciprocal_ranks(tests, range(len(columns)), rng, runs=self.runs)
         metrics = {windows.series[columns[number]]: score for number, score in mean_ranks.items()}
-        scores: dict[str, float] = {}
-        for (service, _), score in metrics.items():
-            scores[service] = max(scores.get(service, 0.0), score)
         evidence = [
-            Evidence(service=service, subject=metric, score=score, detail="mean reciprocal rank over runs")
-            for (service, metric), score in sorted(metrics.items(), key=lambda item: (-item[1], item[0]))
+            Evidence(service=key[0], subject=key[1], score=metrics[key], detail="mean reciprocal rank over runs")
+            for key in largest_first(metrics)[:10]
         ]
-        return Ranking.of(scores, episode.services, evidence[:10], metrics)
+        return Ranking.of(best_by_service(metrics), episode.services, evidence, metrics)
 
 
 MICROCAUSE_SERIES_PER_SERVICE = 2
@@ -219,14 +213,10 @@ def expected_visits(transitions: Matrix, front: int, *, steps: int = STEPS) -> M
     return total
 
 
-@baseline(
+@localizer(
     "micro-cause",
     title="MicroCause",
-    task="localization",
     paper="Meng et al., MicroCause, IWQoS 2020",
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
-    tables=("metrics",),
     speed="fast",
     complexity="O(V²·L·T + V²·c²·T), V ≤ 2 series per service, L lags, c ≤ 6 conditions",
     departures=(
@@ -262,7 +252,6 @@ class MicroCause(TrainingFreeBaseline):
         self.backward = backward
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by their highest series."""
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
@@ -282,21 +271,15 @@ class MicroCause(TrainingFreeBaseline):
         lasting = sustained(recent[:, columns], min(SUSTAINED_STEPS, len(recent))).max(axis=0)
         excess = np.maximum(0.0, lasting / limit - 1)
         score = self.share * _divide_by_largest(visits) + (1 - self.share) * _divide_by_largest(excess)
-        metrics = {windows.series[column]: float(score[index]) for index, column in enumerate(columns)}
-        scores: dict[str, float] = {}
-        for (service, _), value in metrics.items():
-            scores[service] = max(scores.get(service, 0.0), value)
-        order = sorted(range(len(columns)), key=lambda index: (-score[index], windows.series[columns[index]]))
-        evidence = [
-            Evidence(
-                service=windows.series[columns[index]][0],
-                subject=windows.series[columns[index]][1],
-                score=float(score[index]),
-                detail=f"{visits[index]:.0f} visits, {lasting[index]:.1f} sigmas",
-            )
-            for index in order[:10]
-        ]
-        return Ranking.of(scores, episode.services, evidence, metrics)
+        chosen = [windows.series[column] for column in columns]
+        metrics = dict(zip(chosen, score.tolist(), strict=True))
+        evidence = series_evidence(
+            chosen,
+            score,
+            [chosen.index(key) for key in largest_first(metrics)[:10]],
+            lambda index: f"{visits[index]:.0f} visits, {lasting[index]:.1f} sigmas",
+        )
+        return Ranking.of(best_by_service(metrics), episode.services, evidence, metrics)
 
 
 def choose_front_series(episode: EpisodeView, windows: Windows, recent: Matrix) -> int | None:

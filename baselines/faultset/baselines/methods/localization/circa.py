@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.features.metric_alarms import CLIP, standardise_windows
-from faultset.baselines.features.service_latency import read_call_graph
+from faultset.baselines.contract import Ranking, TrainingFreeBaseline
+from faultset.baselines.features.calls import read_call_graph
+from faultset.baselines.features.metric_alarms import CLIP, series_evidence, standardise_windows
 from faultset.baselines.features.windows import localization_windows
+from faultset.baselines.registry import localizer
 from faultset.baselines.stats.scaling import ABSENT_Z, Matrix
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 THRESHOLD = 3.0
 SPREAD_FLOOR = 0.1
@@ -144,15 +140,11 @@ def compute_effect_scores(
     return {node: find_largest_effect(node) if score >= threshold else 0.0 for node, score in scores.items()}
 
 
-@baseline(
+@localizer(
     "circa",
     title="CIRCA on the call graph",
-    task="localization",
     paper="Li et al., CIRCA, KDD 2022",
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "spans"),
-    speed="instant",
     complexity="O(S·T·p + G·p²·T), G service signals with p causes each",
     departures=(
         "Causes are signals of a service (means of its series), not single series, because tens of samples do not "
@@ -176,7 +168,6 @@ class CIRCA(TrainingFreeBaseline):
         self.threshold = threshold
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by regression residuals with descendant adjustment."""
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
@@ -229,13 +220,5 @@ def _build_ranking(
         if (owner == service).any()
     }
     order = sorted(range(len(series)), key=lambda column: (-total[column], series[column]))
-    evidence = [
-        Evidence(
-            service=series[column][0],
-            subject=series[column][1],
-            score=float(score[column]),
-            detail="largest residual, in sigmas",
-        )
-        for column in order[:10]
-    ]
+    evidence = series_evidence(series, score, order[:10], "largest residual, in sigmas")
     return Ranking.of(scores, services, evidence, {series[column]: float(total[column]) for column in order})

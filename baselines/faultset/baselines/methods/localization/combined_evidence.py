@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import (
+from faultset.baselines.contract import Evidence, Ranking, TrainingFreeBaseline
+from faultset.baselines.features.calls import CallSeries, read_call_graph, read_call_series
+from faultset.baselines.features.evidence import ServiceEvidence, count_evidence, log_evidence, metric_evidence
+from faultset.baselines.features.object_states import SAMPLING_NS, Rollout, successful_rollouts
+from faultset.baselines.methods.localization.correlation import correlate_with_alarm
+from faultset.baselines.methods.localization.nezha import NezhaPatterns
+from faultset.baselines.methods.rules.state_rules import KubernetesState
+from faultset.baselines.registry import (
     NEZHA_SHOP,
     OPENSTACK,
     OWN_AND_PUBLISHED,
     OWN_CAMPAIGNS_ALL_APPS,
     RCAEVAL_CASE,
+    localizer,
 )
-from faultset.baselines.api.tables import read_table
-from faultset.baselines.evidence.line_evidence import count_evidence, log_evidence
-from faultset.baselines.evidence.metric_evidence import ServiceEvidence, metric_evidence
-from faultset.baselines.features.object_states import SAMPLING_NS, Rollout, successful_rollouts
-from faultset.baselines.features.service_latency import CallSeries, read_call_graph, read_call_series
-from faultset.baselines.methods.localization.correlation import correlate_with_alarm
-from faultset.baselines.methods.localization.nezha import NezhaPatterns
-from faultset.baselines.methods.rules.state_rules import KubernetesState
 from faultset.datasets.format.labels import AlarmLocation
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.table_reading import read_table
+from faultset.datasets.views import EpisodeView
 
 MIN_STRENGTH = 1.0
 MIN_RATIO = 0.5
@@ -134,10 +130,9 @@ def _find_reached_services(front: str, callees: Mapping[str, set[str]], anomalou
     return reached
 
 
-@baseline(
+@localizer(
     "combined-evidence",
     title="Combined evidence",
-    task="localization",
     paper="None; our own",
     kind="own",
     developed_on=(*OWN_AND_PUBLISHED, NEZHA_SHOP, RCAEVAL_CASE, OPENSTACK, OWN_CAMPAIGNS_ALL_APPS),
@@ -171,7 +166,6 @@ class CombinedEvidence(TrainingFreeBaseline):
         self.min_ratio = min_ratio
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by the evidence that remains."""
         calls = read_call_series(episode)
         graph = read_call_graph(episode, calls)
         candidates = set(episode.services)
@@ -214,10 +208,9 @@ class CombinedEvidence(TrainingFreeBaseline):
         return [*evidence, *_collect_object_evidence(episode, alarm_ns, rollouts)]
 
 
-@baseline(
+@localizer(
     "combined-evidence-at-alarm",
     title="Combined evidence, at the alarm",
-    task="localization",
     paper="None; our own",
     kind="own",
     developed_on=(*OWN_AND_PUBLISHED, NEZHA_SHOP, RCAEVAL_CASE, OPENSTACK, OWN_CAMPAIGNS_ALL_APPS),

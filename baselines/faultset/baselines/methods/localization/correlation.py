@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import math
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import betainc
 
-from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.features.windows import Windows, localization_windows
+from faultset.baselines.contract import Evidence, Ranking, TrainingFreeBaseline
+from faultset.baselines.features.windows import Windows, windows_since_reference
+from faultset.baselines.registry import localizer
 from faultset.baselines.stats.scaling import MAD_TO_SD, Matrix, deviations, median_and_mad, quantiles
-from faultset.core.times import SECOND_NS
 from faultset.datasets.format.labels import AlarmLocation
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 MIN_Z = 5.0
 SYMPTOMS = ("latency", "errors")
@@ -60,16 +55,11 @@ def measure_anomalies(windows: Windows, alarm_ns: int) -> Matrix:
     return np.divide(deviation, spread, out=np.where(deviation > 0, np.inf, 0.0), where=spread > 0)
 
 
-@baseline(
+@localizer(
     "ranked-correlation",
     title="Ranked correlation",
-    task="localization",
     paper="Hardt et al., PetShop, CLeaR 2024",
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
-    tables=("metrics",),
     needs=("alarm_location",),
-    speed="instant",
     complexity="O(S·T)",
     departures=(
         "Correlations use data after the end of the reference; on PetShop, the paper calls this data abnormal.",
@@ -105,8 +95,7 @@ def correlate_with_alarm(
     episode: EpisodeView, alarm_ns: int, source: AlarmLocation, *, min_z: float = MIN_Z
 ) -> Ranking:
     """Rank the other services by -log10 of their smallest p-value of a correlation with the alarm's metric."""
-    gap_s = (alarm_ns - episode.reference[1]) / SECOND_NS
-    windows = localization_windows(episode, alarm_ns, before=max(1, math.ceil(gap_s / episode.context.resolution_s)))
+    windows = windows_since_reference(episode, alarm_ns)
     if windows.empty:
         return Ranking.abstain()
     z = measure_anomalies(windows, alarm_ns)
@@ -142,7 +131,7 @@ def _find_targets(episode: EpisodeView, source: AlarmLocation, windows: Windows,
     ]
     center, spread = median_and_mad(windows.reference[:, symptoms])
     recent = windows.values[windows.times_ns > alarm_ns - windows.step_ns][:, symptoms]
-    z = np.abs(deviations(recent, center, spread, np.zeros(recent.shape, dtype=bool))).max(axis=0, initial=0.0)
+    z = np.abs(deviations(recent, center, spread)).max(axis=0, initial=0.0)
     column_of_role: dict[str, int] = {}
     for index in np.argsort(-z, kind="stable"):
         column = symptoms[index]

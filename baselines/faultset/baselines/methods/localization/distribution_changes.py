@@ -2,23 +2,97 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaln
 
-from faultset.baselines.api.contract import Detection, Evidence, Ranking, TrainingFreeBaseline
-from faultset.baselines.api.randomness import episode_rng
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
-from faultset.baselines.features.metric_alarms import standardise_windows
+from faultset.baselines.contract import Detection, Evidence, Ranking, TrainingFreeBaseline, best_by_service, episode_rng
+from faultset.baselines.features.metric_alarms import series_evidence, standardise_windows
 from faultset.baselines.features.windows import Windows, detection_windows, localization_windows
-from faultset.baselines.stats.change_points import HAZARD, RunLengths, run_lengths
+from faultset.baselines.registry import detector, localizer
 from faultset.baselines.stats.dependence import permutation_p_values, ranked_samples
 from faultset.baselines.stats.scaling import Matrix, deviations, mean_and_sd, with_metric_floor
 from faultset.core.times import SECOND_NS
+from faultset.datasets.views import EpisodeView
 
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+HAZARD = 1 / 50
+NEGLIGIBLE = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLengths:
+    """Distribution of the length of the current run after each sample."""
+
+    probability: Matrix
+    """[T, T + 1] row t, column r: probability that the run has r samples after t + 1 samples."""
+
+    def compute_start_probability(self, first: int) -> Matrix:
+        """Return the probability [T] that the current run began at sample `first` or later and is not empty."""
+        cumulative = np.cumsum(self.probability[:, 1:], axis=1)
+        longest = np.arange(len(cumulative)) - first
+        selected = cumulative[np.arange(len(cumulative)), np.maximum(longest, 0)]
+        return np.where(longest >= 0, selected, 0.0)
+
+
+def run_lengths(samples: Matrix, *, hazard: float = HAZARD) -> RunLengths:
+    """Return the distribution of the run length after each sample, without looking ahead.
+
+    Parameters
+    ----------
+    samples
+        [T, d] finite values.
+    hazard
+        Probability that a regime ends after any one sample.
+
+    Notes
+    -----
+    Runs with a probability below 1e-12 are dropped. The cost is O(T·R·d²) for R ≤ T remaining runs. Inverse scatter
+    matrices get rank-one updates.
+
+    References
+    ----------
+    Adams, MacKay, Bayesian online changepoint detection, arXiv 0710.3742, 2007.
+    """
+    count, dims = samples.shape
+    probability = np.zeros((count, count + 1))
+    length = np.zeros(1, dtype=np.int64)
+    weight = np.ones(1)
+    mean = np.zeros((1, dims))
+    inverse = np.eye(dims)[None]
+    log_det = np.zeros(1)
+    for row, sample in enumerate(samples):
+        kappa = 1.0 + length
+        freedom = 2.0 + length
+        centered = sample - mean
+        pulled = np.einsum("rij,rj->ri", inverse, centered)
+        distance = np.einsum("ri,ri->r", centered, pulled)
+        gain = kappa / (kappa + 1)
+        density = (
+            gammaln((freedom + dims) / 2)
+            - gammaln(freedom / 2)
+            - dims / 2 * np.log(np.pi * (kappa + 1) / kappa)
+            - log_det / 2
+            - (freedom + dims) / 2 * np.log1p(gain * distance)
+        )
+        joint = weight * np.exp(density - density.max())
+        total = joint.sum()
+        weight = np.concatenate([[hazard], (1 - hazard) * joint / total])
+        length = np.concatenate([[0], length + 1])
+        widened = 1 + gain * distance
+        inverse = inverse - (gain / widened)[:, None, None] * pulled[:, :, None] * pulled[:, None, :]
+        mean = mean + centered / (kappa + 1)[:, None]
+        keep = weight > NEGLIGIBLE
+        probability[row, length[keep]] = weight[keep] / weight[keep].sum()
+        weight = weight[keep] / weight[keep].sum()
+        length = length[keep]
+        # The new run starts from the prior.
+        survivors = keep[1:]
+        mean = np.concatenate([np.zeros((1, dims)), mean[survivors]])
+        inverse = np.concatenate([np.eye(dims)[None], inverse[survivors]])
+        log_det = np.concatenate([[0.0], (log_det + np.log(widened))[survivors]])
+    return RunLengths(probability=probability)
+
 
 ROLES = frozenset({"latency", "errors"})
 MAX_COLUMNS = 48
@@ -26,15 +100,10 @@ CLIP = 2.0
 SURE = 0.5
 
 
-@baseline(
+@detector(
     "baro-change-point",
     title="BARO (change point)",
-    task="detection",
     paper="Pham, Ha, Zhang, BARO, FSE 2024",
-    kind="method",
-    developed_on=OWN,
-    tables=("metrics",),
-    speed="instant",
     complexity="O(T·R·d²), R ≤ T possible runs, d ≤ 48 columns",
     departures=(
         "Columns are scaled by their range in the reference; the published code uses the whole series, which includes "
@@ -66,28 +135,22 @@ class BaroChangePoint(TrainingFreeBaseline):
         windows = detection_windows(episode)
         if windows.empty:
             return Detection.silent(SURE)
-        runs, columns = self._compute_run_lengths(episode, windows)
-        first = len(windows.reference)
-        scores = runs.compute_start_probability(first)[first:]
-        detection = Detection.from_scores(windows.times_ns, scores, SURE)
-        if detection.alarm_ns is None:
-            return detection
-        since_s = (detection.alarm_ns - find_change(runs, windows, detection.alarm_ns)) / SECOND_NS
-        detail = f"new regime since {since_s:g} s"
-        evidence = tuple(
-            Evidence(service=service, subject="latency and errors", score=score, detail=detail)
-            for service, score in columns
-        )
-        return Detection.from_scores(windows.times_ns, scores, SURE, evidence=evidence[:5])
-
-    def _compute_run_lengths(
-        self, episode: EpisodeView, windows: Windows
-    ) -> tuple[RunLengths, list[tuple[str, float]]]:
-        """Return the run lengths, and the largest deviation of each column after the reference with its service."""
         samples, owners = build_regime_columns(episode, windows)
-        largest = np.abs(samples[len(windows.reference) :]).max(axis=0)
-        order = sorted(zip(owners, largest.tolist(), strict=True), key=lambda item: (-item[1], item[0]))
-        return run_lengths(samples, hazard=self.hazard), order
+        runs, first = run_lengths(samples, hazard=self.hazard), len(windows.reference)
+
+        def explain(row: int) -> list[Evidence]:
+            alarm_ns = int(windows.times_ns[row])
+            since_s = (alarm_ns - find_change(runs, windows, alarm_ns)) / SECOND_NS
+            largest = np.abs(samples[first:]).max(axis=0).tolist()
+            return [
+                Evidence(
+                    service=service, subject="latency and errors", score=score, detail=f"new regime since {since_s:g} s"
+                )
+                for service, score in sorted(zip(owners, largest, strict=True), key=lambda pair: (-pair[1], pair[0]))
+            ][:5]
+
+        scores = runs.compute_start_probability(first)[first:]
+        return Detection.from_scores(windows.times_ns, scores, SURE, evidence=explain)
 
 
 def build_regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix, list[str]]:
@@ -104,7 +167,7 @@ def build_regime_columns(episode: EpisodeView, windows: Windows) -> tuple[Matrix
     healthy = np.where(np.isfinite(windows.reference), windows.reference, mean)[:, chosen]
     scale = np.maximum(np.ptp(healthy, axis=0), scale)
     recent = deviations(windows.values[:, chosen], mean[chosen], scale, windows.absent[:, chosen])
-    healthy_deviations = deviations(healthy, mean[chosen], scale, np.zeros(healthy.shape, dtype=bool))
+    healthy_deviations = deviations(healthy, mean[chosen], scale)
     samples = np.clip(np.vstack([healthy_deviations, recent]), -CLIP, CLIP)
     owners = [windows.series[column][0] for column in chosen]
     if len(chosen) <= MAX_COLUMNS:
@@ -129,16 +192,11 @@ DRAWS = 499
 LEVEL = 0.05
 
 
-@baseline(
+@localizer(
     "epsilon-diagnosis",
     title="ε-Diagnosis",
-    task="localization",
     paper="Shan et al., ε-Diagnosis, WWW 2019",
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
-    tables=("metrics",),
     stochastic=True,
-    speed="instant",
     complexity="O(S·T·(log T + P)), P permutations",
     departures=(
         "The statistic is the energy distance with 499 permutations; the public re-implementation correlates the two "
@@ -165,7 +223,6 @@ class EpsilonDiagnosis(TrainingFreeBaseline):
         self.seed = seed
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by p-value, then by distance."""
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
@@ -176,16 +233,7 @@ class EpsilonDiagnosis(TrainingFreeBaseline):
         score = np.where(p <= self.level, np.round((1 - p) * (self.draws + 1)) + distance / (1 + distance), 0.0)
         order = sorted(np.flatnonzero(score).tolist(), key=lambda column: (-score[column], windows.series[column]))
         metrics = {windows.series[column]: float(score[column]) for column in order}
-        scores: dict[str, float] = {}
-        for (service, _), value in metrics.items():
-            scores.setdefault(service, value)
-        evidence = [
-            Evidence(
-                service=windows.series[column][0],
-                subject=windows.series[column][1],
-                score=float(distance[column]),
-                detail=f"energy distance in sigmas, p = {p[column]:.3f}",
-            )
-            for column in order[:10]
-        ]
-        return Ranking.of(scores, episode.services, evidence, metrics)
+        evidence = series_evidence(
+            windows.series, distance, order[:10], lambda column: f"energy distance in sigmas, p = {p[column]:.3f}"
+        )
+        return Ranking.of(best_by_service(metrics), episode.services, evidence, metrics)

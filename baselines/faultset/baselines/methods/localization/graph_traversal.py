@@ -6,15 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.features.service_latency import (
+from faultset.baselines.contract import Evidence, Ranking, TrainingFreeBaseline, largest_first
+from faultset.baselines.features.calls import (
     FROM_SPANS,
     correlate_with_front,
     correlations,
@@ -23,13 +20,11 @@ from faultset.baselines.features.service_latency import (
     read_call_graph,
     read_call_series,
 )
-from faultset.baselines.features.windows import Windows, localization_windows
+from faultset.baselines.features.windows import Windows, windows_since_reference
+from faultset.baselines.registry import localizer
 from faultset.baselines.stats.scaling import Matrix, deviations, median_and_mad
-from faultset.core.times import SECOND_NS
 from faultset.datasets.format.labels import AlarmLocation
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 SYMPTOMS = ("latency", "errors")
 MIN_Z = 3.0
@@ -69,8 +64,7 @@ def measure_deviations(
     recent = values[windows.times_ns > alarm_ns - windows.step_ns]
     if not len(recent):
         return {}
-    never_absent = np.zeros(recent.shape, dtype=bool)
-    signed = [deviations(recent, reference, spread, never_absent) for reference in (center, level)]
+    signed = [deviations(recent, reference, spread) for reference in (center, level)]
     z = np.minimum(*(signed if upwards else np.abs(signed)))
     filled = np.where(np.isfinite(values), values, level)
     front_columns = {name: i for i, (owner, name) in enumerate(series) if owner == front}
@@ -115,15 +109,12 @@ def count_explained(calls: Sequence[tuple[str, str]], anomalous: Mapping[str, fl
     return scores
 
 
-@baseline(
+@localizer(
     "graph-traversal",
     title="Traversal of the call graph",
-    task="localization",
     paper="Variant of the traversal in Hardt et al., PetShop, CLeaR 2024",
     kind="own",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "spans"),
-    speed="instant",
     complexity="O(S·T + services·calls)",
     departures=(
         "The published method gets the anomalous metric of the front end; ours uses the role, latency or errors, in "
@@ -153,10 +144,7 @@ class GraphTraversal(TrainingFreeBaseline):
         self.min_z = min_z
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank the anomalous services."""
-        step_ns = episode.context.resolution_s * SECOND_NS
-        since_reference = max(1, math.ceil((alarm_ns - episode.reference[1]) / step_ns))
-        windows = localization_windows(episode, alarm_ns, before=since_reference)
+        windows = windows_since_reference(episode, alarm_ns)
         role = episode.catalogue.role_of
         front = episode.context.workload_entry
         deviations_by_symptom = {
@@ -187,7 +175,7 @@ class GraphTraversal(TrainingFreeBaseline):
             Evidence(
                 service=name, subject=symptom, score=anomalous[name], detail="robust sigmas from the healthy median"
             )
-            for name in sorted(ranked, key=lambda name: (-ranked[name], name))[:10]
+            for name in largest_first(ranked)[:10]
         ]
         return Ranking.of(ranked, episode.services, evidence)
 
@@ -259,16 +247,13 @@ def divide_blame(
     return blame_of
 
 
-@baseline(
+@localizer(
     "alarm-descent",
     title="Descent from the alarm",
-    task="localization",
     paper="None; our own",
     kind="own",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "spans"),
     needs=("alarm_location",),
-    speed="instant",
     complexity="O(S·T + services·calls)",
 )
 class AlarmDescent(TrainingFreeBaseline):
@@ -296,10 +281,7 @@ class AlarmDescent(TrainingFreeBaseline):
         alarm_location = episode.alarm_location or AlarmLocation(service=episode.context.workload_entry)
         if alarm_location.service not in episode.services:
             return Ranking.abstain()
-        since_reference = max(
-            1, math.ceil((alarm_ns - episode.reference[1]) / (episode.context.resolution_s * SECOND_NS))
-        )
-        windows = localization_windows(episode, alarm_ns, before=since_reference)
+        windows = windows_since_reference(episode, alarm_ns)
         by_service: dict[str, float] = {}
         symptom = ""
         for role in _choose_symptoms(episode, alarm_location, windows):
@@ -326,7 +308,7 @@ class AlarmDescent(TrainingFreeBaseline):
                 score=by_service.get(name, 0.0),
                 detail="robust sigmas from the healthy median",
             )
-            for name in sorted(scores, key=lambda name: (-scores[name], name))[:10]
+            for name in largest_first(scores)[:10]
         ]
         return Ranking.of(scores, episode.services, evidence)
 
@@ -343,15 +325,11 @@ def _choose_symptoms(episode: EpisodeView, location: AlarmLocation, windows: Win
     return [role for role in SYMPTOMS if role in roles] or list(SYMPTOMS)
 
 
-@baseline(
+@localizer(
     "microscope",
     title="Microscope",
-    task="localization",
     paper="Lin, Chen, Zheng, Microscope, ICSOC 2018",
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("spans", "metrics"),
-    speed="instant",
     complexity="O(N + S·T + E)",
     departures=(
         *FROM_SPANS,
@@ -370,7 +348,6 @@ class Microscope(TrainingFreeBaseline):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank the last anomalous services on the paths from the front end."""
         front = episode.context.workload_entry
         calls = read_call_series(episode)
         latency = measure_latency(episode, alarm_ns, calls)
@@ -380,7 +357,7 @@ class Microscope(TrainingFreeBaseline):
         scores = {name: similarity.get(name, 0.0) for name in ends}
         evidence = [
             Evidence(service=name, subject="latency", score=anomalous[name], detail="sigmas for three steps")
-            for name in sorted(ends, key=lambda name: (-scores[name], name))
+            for name in largest_first(scores)
         ]
         return Ranking.of(scores, episode.services, evidence)
 

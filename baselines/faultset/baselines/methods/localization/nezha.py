@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.features.metric_alarms import MetricAlarm, find_metric_alarms
-from faultset.baselines.stats.scaling import Matrix, distinct
-from faultset.baselines.traces.abnormal_traces import (
+from faultset.baselines.contract import Evidence, Ranking, TrainingFreeBaseline
+from faultset.baselines.features.abnormal_traces import (
     MIN_G,
     MIN_SUPPORT,
     SIMILARITY,
@@ -28,11 +23,12 @@ from faultset.baselines.traces.abnormal_traces import (
     observe_requests,
     select_first_surprises,
 )
-from faultset.baselines.traces.events import BEGIN, Events, read_own_events
-from faultset.baselines.traces.spans import Flags, Ints, Spans, read_spans
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.baselines.features.events import BEGIN, Events, read_own_events
+from faultset.baselines.features.metric_alarms import MetricAlarm, find_metric_alarms
+from faultset.baselines.features.spans import Flags, Ints, Spans, read_spans
+from faultset.baselines.registry import localizer
+from faultset.baselines.stats.scaling import Matrix, distinct
+from faultset.datasets.views import EpisodeView
 
 PAPER = "Yu, Chen, Li, Wu, Zhang, Nezha, FSE 2023"
 _MAX_DEPTH = 64
@@ -105,16 +101,12 @@ class Patterns:
     """Support since the alarm, scaled to the number of traces in the healthy time."""
 
 
-@baseline(
+@localizer(
     "nezha",
     title="Nezha",
-    task="localization",
     paper=PAPER,
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("spans", "logs", "metrics"),
     requires=("spans",),
-    speed="instant",
     reconstruction=True,
     complexity="O((N + L)·log(N + L) + P²), P lost patterns",
     departures=(
@@ -232,15 +224,12 @@ class _SelectedChanges:
     """[p] share of each pattern's changes that count."""
 
 
-@baseline(
+@localizer(
     "nezha-patterns",
     title="Nezha with conditional patterns",
-    task="localization",
     paper=f"Variant of {PAPER}",
     kind="own",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("spans", "logs", "metrics"),
-    speed="instant",
     complexity="O((N + L)·log(N + L) + S·T)",
     departures=(
         "Patterns are compared given their first event, so that a change of the load is not a change of patterns.",
@@ -285,7 +274,6 @@ class NezhaPatterns(TrainingFreeBaseline):
         self.share = share
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by the evidence of their changes."""
         key = ("nezha-patterns", self.min_support, self.similarity, self.min_g, self.share, alarm_ns)
         return episode.once(key, lambda: self._rank(episode, alarm_ns))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Evidence, Ranking, TrainingFreeBaseline
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
+from faultset.baselines.contract import Detection, Evidence, Ranking, TrainingFreeBaseline
+from faultset.baselines.features.abnormal_traces import span_limits
+from faultset.baselines.features.log_lines import error_line_counts, log_excess, select_error_lines
 from faultset.baselines.features.metric_alarms import (
     P0,
     Combine,
@@ -18,7 +18,9 @@ from faultset.baselines.features.metric_alarms import (
     flag_dense_steps,
     kpi_flags,
     reference_density,
+    series_evidence,
 )
+from faultset.baselines.features.spans import attribute_spans, read_spans
 from faultset.baselines.features.windows import (
     TimeWindow,
     Windows,
@@ -26,13 +28,10 @@ from faultset.baselines.features.windows import (
     detection_windows,
     localization_windows,
 )
-from faultset.baselines.logs.templates import error_line_counts, log_excess, select_error_lines
+from faultset.baselines.registry import detector, localizer
 from faultset.baselines.stats.scaling import varies
-from faultset.baselines.traces.spans import attribute_spans, read_spans, slow_spans
 from faultset.core.times import SECOND_NS
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 QUEUE = 10
 PER_KPI = 10
@@ -86,14 +85,10 @@ def excess_over_reference(recent: Counts, reference: Counts, length_ratio: float
     return log_excess(recent, reference, length_ratio)
 
 
-@baseline(
+@detector(
     "pdiagnose-detector",
     title="PDiagnose (its own detector)",
-    task="detection",
     paper=_PAPER,
-    kind="method",
-    developed_on=OWN,
-    tables=("metrics",),
     speed="fast",
     reconstruction=True,
     complexity="O(S·T·n)",
@@ -139,21 +134,20 @@ class PDiagnoseDetector(TrainingFreeBaseline):
         )
         dense = flag_dense_steps(features, limit)
         scores = np.where(dense, features.density, np.minimum(features.density, limit))
-        evidence: list[Evidence] = []
-        if dense.any():
-            row = int(dense.argmax())
-            recent = flags[max(0, row - self.queue + 1) : row + 1].sum(axis=0)
-            evidence = _kpi_evidence(windows, recent)
-        return Detection.from_scores(windows.times_ns, scores, limit, consecutive=1, evidence=evidence)
+        return Detection.from_scores(
+            windows.times_ns,
+            scores,
+            limit,
+            consecutive=1,
+            evidence=lambda row: _kpi_evidence(windows, flags[max(0, row - self.queue + 1) : row + 1].sum(axis=0)),
+        )
 
 
-@baseline(
+@localizer(
     "pdiagnose",
     title="PDiagnose",
-    task="localization",
     paper=_PAPER,
     kind="named",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "logs", "spans"),
     speed="fast",
     own_detector="pdiagnose-detector",
@@ -198,7 +192,6 @@ class PDiagnose(TrainingFreeBaseline):
         self.weights = weights
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by votes."""
         # Start one step earlier, because an alarm is at the end of the sample that raised it.
         windows = localization_windows(episode, alarm_ns, before=1)
         time_window = cut_window_after(episode, alarm_ns, windows.step_ns / SECOND_NS, steps=self.steps)
@@ -251,17 +244,8 @@ def _flag_test_window(episode: EpisodeView, windows: Windows, combine: Combine) 
 
 
 def _kpi_evidence(windows: Windows, counts: np.ndarray, max_evidence: int = 10) -> list[Evidence]:
-    order = np.argsort(-counts, kind="stable")[:max_evidence]
-    return [
-        Evidence(
-            service=windows.series[column][0],
-            subject=windows.series[column][1],
-            score=float(counts[column]),
-            detail="anomalous samples",
-        )
-        for column in order
-        if counts[column] > 0
-    ]
+    order = [column for column in np.argsort(-counts, kind="stable")[:max_evidence] if counts[column] > 0]
+    return series_evidence(windows.series, counts, order, "anomalous samples")
 
 
 def anomalous_spans(
@@ -276,7 +260,7 @@ def anomalous_spans(
     rows = np.flatnonzero((service >= 0) & (is_healthy | is_recent))
     group, is_healthy, is_recent = group[rows], is_healthy[rows], is_recent[rows]
     times_ns = (spans.own_ns if span_time == "exclusive" else spans.duration_ns.astype(float))[rows]
-    abnormal = slow_spans(group, times_ns, is_healthy) | spans.error[rows]
+    abnormal = (times_ns > span_limits(group, times_ns, is_healthy, sigmas=3.0)) | spans.error[rows]
     counts = [
         dict(zip(spans.names, np.bincount(service[rows][abnormal & period], minlength=len(spans.names)), strict=True))
         for period in (is_recent, is_healthy)

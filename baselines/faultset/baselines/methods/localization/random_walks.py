@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.features.service_latency import (
+from faultset.baselines.contract import Evidence, Ranking, TrainingFreeBaseline, largest_first
+from faultset.baselines.features.calls import (
     FROM_SPANS,
     ServiceLatency,
     correlate_with_front,
@@ -21,12 +19,12 @@ from faultset.baselines.features.service_latency import (
     read_call_series,
 )
 from faultset.baselines.features.windows import Windows, localization_windows
+from faultset.baselines.registry import localizer
 from faultset.baselines.stats.scaling import deviations, mean_and_sd
+from faultset.datasets.views import EpisodeView
 
 if TYPE_CHECKING:
     import networkx as nx
-
-    from faultset.datasets.views import EpisodeView
 
 DAMPING = 0.85
 BACKWARD = 0.2
@@ -73,15 +71,11 @@ def measure_visits(graph: nx.DiGraph, start: Mapping[str, float], *, damping: fl
     return nx.pagerank(graph, alpha=damping, personalization=dict(start), max_iter=500, weight="weight")
 
 
-@baseline(
+@localizer(
     "monitor-rank",
     title="MonitorRank",
-    task="localization",
     paper="Kim, Sumbaly, Shah, MonitorRank, SIGMETRICS 2013",
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("spans", "metrics"),
-    speed="instant",
     complexity="O(N + S·T + E·I), N spans, E calls, I iterations",
     departures=(
         *FROM_SPANS,
@@ -110,7 +104,6 @@ class MonitorRank(TrainingFreeBaseline):
         self.backward = backward
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by visits."""
         front = episode.context.workload_entry
         calls = read_call_series(episode)
         latency = measure_latency(episode, alarm_ns, calls)
@@ -121,21 +114,19 @@ class MonitorRank(TrainingFreeBaseline):
         graph = build_walk(read_call_graph(episode, calls), similarity, backward=self.backward)
         scores = measure_visits(graph, start, damping=self.damping)
         evidence = [
-            Evidence(service=name, subject="latency", score=value, detail="|correlation| with the front end's latency")
-            for name, value in sorted(start.items(), key=lambda item: (-item[1], item[0]))
+            Evidence(
+                service=name, subject="latency", score=start[name], detail="|correlation| with the front end's latency"
+            )
+            for name in largest_first(start)[:10]
         ]
-        return Ranking.of(scores, episode.services, evidence[:10])
+        return Ranking.of(scores, episode.services, evidence)
 
 
-@baseline(
+@localizer(
     "micro-rca",
     title="MicroRCA",
-    task="localization",
     paper="Wu, Tordsson, Elmroth, Kao, MicroRCA, NOMS 2020",
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("spans", "metrics"),
-    speed="instant",
     complexity="O(N + S·T + E·I)",
     departures=(
         *FROM_SPANS,
@@ -159,7 +150,6 @@ class MicroRCA(TrainingFreeBaseline):
         self.damping = damping
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by visits."""
         calls = read_call_series(episode)
         latency = measure_latency(episode, alarm_ns, calls)
         anomalous = find_anomalous_services(latency)
@@ -207,7 +197,7 @@ def resource_correlations(
     role = episode.catalogue.role_of
     mean, sd = mean_and_sd(windows.reference)
     both = np.vstack([windows.reference, windows.values])
-    both = deviations(both, mean, sd, np.zeros(both.shape, dtype=bool))
+    both = deviations(both, mean, sd)
     best: dict[str, float] = {}
     evidence: list[Evidence] = []
     for service in latency.services:

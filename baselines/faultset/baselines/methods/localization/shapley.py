@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
+from faultset.baselines.contract import Evidence, Ranking, TrainingFreeBaseline, largest_first
+from faultset.baselines.features.abnormal_traces import classify_traces_at_alarm
+from faultset.baselines.features.spans import Ints, Spans, attribute_spans, read_spans
+from faultset.baselines.registry import localizer
 from faultset.baselines.stats.scaling import Matrix, distinct
-from faultset.baselines.traces.abnormal_traces import classify_traces_at_alarm
-from faultset.baselines.traces.spans import Ints, Spans, attribute_spans, read_spans
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 _MILLISECOND_NS = 1e6
 
@@ -98,15 +94,11 @@ def share_delays(traces: Ints, ends_ns: Matrix, delays_ns: Matrix) -> Matrix:
     return reached[count:] - reached[:count]
 
 
-@baseline(
+@localizer(
     "shapley-iq",
     title="ShapleyIQ",
-    task="localization",
     paper="Li et al., ShapleyIQ, ASPLOS 2023",
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("spans",),
-    speed="instant",
     complexity="O(N·log N)",
     departures=(
         "Only abnormal traces are used, classified as for `microrank`.",
@@ -137,7 +129,6 @@ class ShapleyIQ(TrainingFreeBaseline):
         self.before = before
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by mean delay."""
         spans = read_spans(episode)
         if not len(spans):
             return Ranking.abstain()
@@ -159,7 +150,7 @@ class ShapleyIQ(TrainingFreeBaseline):
             Evidence(
                 service=name, subject="requests", score=scores[name], detail="ms of the delay of abnormal requests"
             )
-            for name in sorted(scores, key=lambda name: (-scores[name], name))[:10]
+            for name in largest_first(scores)[:10]
             if scores[name] > 0
         ]
         return Ranking.of(scores, episode.services, evidence)

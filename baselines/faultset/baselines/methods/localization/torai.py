@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
-from faultset.baselines.api.randomness import episode_rng
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
+from faultset.baselines.contract import Evidence, Ranking, TrainingFreeBaseline, episode_rng
+from faultset.baselines.features.calls import measure_latency, read_call_series
+from faultset.baselines.features.log_lines import count_shapes
 from faultset.baselines.features.metric_alarms import CLIP, standardise_windows
-from faultset.baselines.features.service_latency import measure_latency, read_call_series
-from faultset.baselines.features.windows import localization_windows, most_deviating
-from faultset.baselines.logs.templates import count_shapes
+from faultset.baselines.features.windows import Windows, localization_windows, most_deviating
 from faultset.baselines.methods.localization.causal_discovery import RUNS, FNodeTests, mean_reciprocal_ranks
+from faultset.baselines.registry import localizer
 from faultset.baselines.stats.scaling import Matrix, trusted_input
 from faultset.core.times import SECOND_NS
-
-if TYPE_CHECKING:
-    from faultset.baselines.features.windows import Windows
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 MAX_CLUSTERS = 4
 PER_SERVICE = 3
@@ -77,13 +71,10 @@ def find_clusters(points: Matrix, *, seed: int, max_clusters: int = MAX_CLUSTERS
     return labels
 
 
-@baseline(
+@localizer(
     "torai",
     title="TORAI",
-    task="localization",
     paper="Pham et al., TORAI, FSE 2026",
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "logs", "spans"),
     stochastic=True,
     speed="fast",
@@ -114,7 +105,6 @@ class TORAI(TrainingFreeBaseline):
         self.seed = seed
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services cluster by cluster."""
         windows = localization_windows(episode, alarm_ns)
         services = sorted(episode.services)
         # Only the clusters and RCD depend on the seed.

@@ -4,42 +4,34 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import betainc
 
-from faultset.baselines.api.contract import Detection, Evidence, Ranking, TrainingFreeBaseline, first_alarm
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
-from faultset.baselines.api.tables import read_frame
+from faultset.baselines.contract import Detection, Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.features.held_out import MIN_SAMPLES, Rows, split_folds
+from faultset.baselines.features.log_lines import TemplateLines, log_excess, read_template_lines, select_error_lines
 from faultset.baselines.features.role_streams import (
     RECENT,
     Ints,
-    Steps,
     count_silent_steps,
     idle_share,
     read_steps,
     sum_recent,
 )
 from faultset.baselines.features.windows import TimeWindow, cut_window_after
-from faultset.baselines.logs.templates import TemplateLines, log_excess, read_template_lines, select_error_lines
+from faultset.baselines.registry import detector, localizer
 from faultset.baselines.stats.scaling import LEVEL, Matrix, distinct, reference_limit
+from faultset.datasets.table_reading import read_frame
+from faultset.datasets.views import EpisodeView
 
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
 
-
-@baseline(
+@localizer(
     "event-log",
     title="Events and error logs",
-    task="localization",
     paper="None; a rule on the output of kubectl get events and kubectl logs",
     kind="rule",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("events", "logs"),
-    speed="instant",
     complexity="O(L + E), E events",
 )
 class EventLog(TrainingFreeBaseline):
@@ -55,7 +47,6 @@ class EventLog(TrainingFreeBaseline):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by new kinds of warnings, then by their share of the error lines."""
         time_window = cut_window_after(episode, alarm_ns, episode.context.resolution_s)
         scores: dict[str, float] = defaultdict(float)
         pods: dict[tuple[str, str], float] = defaultdict(float)
@@ -182,15 +173,12 @@ def count_surprise(healthy: Ints, counts: Ints) -> Matrix:
     return np.where(more > fewer, np.maximum(more, 0.0), -np.maximum(fewer, 0.0))
 
 
-@baseline(
+@detector(
     "log-rate",
     title="Log rate rule",
-    task="detection",
     paper="Textbook rule on counts; Poisson tails",
     kind="rule",
-    developed_on=OWN,
     tables=("logs",),
-    speed="instant",
     complexity="O(L + K·T)",
     departures=(
         "Counts are taken over the last five steps; their distribution is wider than Poisson's if the reference "
@@ -239,25 +227,22 @@ class LogRateDetector(TrainingFreeBaseline):
         minimum = max(minimum, float(np.log10(len(kinds) / LEVEL)))
         surprise = compute_surprise(healthy, np.arange(steps.healthy, steps.count))
         limit = reference_limit(held_out, minimum=minimum)
-        scores = np.abs(surprise).max(axis=1)
-        alarm_ns = first_alarm(steps.times_ns, scores > limit)
-        evidence = _build_evidence(steps, alarm_ns, surprise, kinds, lines, episode)
-        return Detection.from_scores(steps.times_ns, scores, limit, evidence=evidence)
+        return Detection.from_scores(
+            steps.times_ns,
+            np.abs(surprise).max(axis=1),
+            limit,
+            evidence=lambda row: _list_surprising_lines(surprise[row], kinds, lines, episode),
+        )
 
 
-def _build_evidence(
-    steps: Steps, alarm_ns: int | None, surprise: Matrix, kinds: Ints, lines: TemplateLines, episode: EpisodeView
-) -> tuple[Evidence, ...]:
-    if alarm_ns is None:
-        return ()
+def _list_surprising_lines(surprise: Matrix, kinds: Ints, lines: TemplateLines, episode: EpisodeView) -> list[Evidence]:
     services = sorted(episode.services)
-    row = surprise[int(np.searchsorted(steps.times_ns, alarm_ns))]
     reported = sorted(
         (-abs(score), services[kind // len(lines.texts)], lines.texts[kind % len(lines.texts)], score)
-        for score, kind in zip(row.tolist(), kinds.tolist(), strict=True)
+        for score, kind in zip(surprise.tolist(), kinds.tolist(), strict=True)
         if score
     )
-    return tuple(
+    return [
         Evidence(
             service=service,
             subject=text or "(empty line)",
@@ -265,4 +250,4 @@ def _build_evidence(
             detail=f"-log10 of the probability of {'more' if score > 0 else 'fewer'} such lines",
         )
         for _, service, text, score in reported[:_MAX_EVIDENCE]
-    )
+    ]

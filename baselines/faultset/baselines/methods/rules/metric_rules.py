@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from faultset.baselines.api.contract import CONSECUTIVE, Detection, Evidence, Ranking, TrainingFreeBaseline, first_alarm
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
-from faultset.baselines.features.metric_alarms import largest_deviations, rank_by_series
+from faultset.baselines.contract import CONSECUTIVE, Detection, Ranking, TrainingFreeBaseline
+from faultset.baselines.features.metric_alarms import largest_deviations, rank_by_series, series_evidence
 from faultset.baselines.features.object_states import successful_rollouts
-from faultset.baselines.features.windows import Windows, detection_windows, localization_windows
+from faultset.baselines.features.windows import Windows, detection_windows, localization_windows, measure_deviations
+from faultset.baselines.registry import detector, localizer
 from faultset.baselines.stats.scaling import (
     LEVEL,
     Matrix,
@@ -26,9 +25,7 @@ from faultset.baselines.stats.scaling import (
     varies,
     with_metric_floor,
 )
-
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView
 
 Sign = Literal["up", "both"]
 _NSIGMA = "Pham et al., RCAEval, WWW 2025 (as N-Sigma)"
@@ -81,14 +78,12 @@ class _HighestSeriesRule(TrainingFreeBaseline):
     """Description of a score in the evidence."""
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by the largest deviation of their series since the alarm."""
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
         return rank_by_series(self.scores(windows), windows.series, episode.services, detail=self.detail)
 
     def scores(self, windows: Windows) -> Matrix:
-        """Return the deviation of each series."""
         raise NotImplementedError
 
 
@@ -102,7 +97,6 @@ class _PublishedScorer(_HighestSeriesRule):
         self.keep_constant = keep_constant
 
     def scores(self, windows: Windows) -> Matrix:
-        """Return the largest deviation of each series."""
         return published_scores(
             windows.reference,
             windows.values,
@@ -112,15 +106,10 @@ class _PublishedScorer(_HighestSeriesRule):
         )
 
 
-@baseline(
+@localizer(
     "nsigma",
     title="N-Sigma",
-    task="localization",
     paper=_NSIGMA,
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
-    tables=("metrics",),
-    speed="instant",
     complexity="O(S·T), S series of T samples",
     departures=("Gaps are ignored; the published code repeats the last value, or uses 0 if there is none.",),
 )
@@ -136,15 +125,10 @@ class NSigma(_PublishedScorer):
     robust = False
 
 
-@baseline(
+@localizer(
     "baro",
     title="BARO (scorer)",
-    task="localization",
     paper=_BARO,
-    kind="method",
-    developed_on=OWN_AND_PUBLISHED,
-    tables=("metrics",),
-    speed="instant",
     complexity="O(S·T), S series of T samples",
     departures=(
         "Only the scorer; the alarm comes from a detector such as baro-change-point.",
@@ -166,15 +150,11 @@ class Baro(_PublishedScorer):
     robust = True
 
 
-@baseline(
+@localizer(
     "nsigma-two-sided",
     title="N-Sigma, two-sided",
-    task="localization",
     paper=_NSIGMA,
     kind="own",
-    developed_on=OWN_AND_PUBLISHED,
-    tables=("metrics",),
-    speed="instant",
     complexity="O(S·T), S series of T samples",
     departures=_OWN_FORM,
 )
@@ -189,19 +169,14 @@ class NSigmaTwoSided(_HighestSeriesRule):
     detail = "largest |z|"
 
     def scores(self, windows: Windows) -> Matrix:
-        """Return the largest deviation of each series."""
         return _two_sided(windows, *mean_and_sd(windows.reference))
 
 
-@baseline(
+@localizer(
     "baro-two-sided",
     title="BARO (scorer), two-sided",
-    task="localization",
     paper=_BARO,
     kind="own",
-    developed_on=OWN_AND_PUBLISHED,
-    tables=("metrics",),
-    speed="instant",
     complexity="O(S·T), S series of T samples",
     departures=_OWN_FORM,
 )
@@ -217,19 +192,14 @@ class BaroTwoSided(_HighestSeriesRule):
     detail = "largest |x - median| / IQR"
 
     def scores(self, windows: Windows) -> Matrix:
-        """Return the largest deviation of each series."""
         return _two_sided(windows, *median_and_iqr(windows.reference))
 
 
-@baseline(
+@detector(
     "ksigma",
     title="K-sigma with Bonferroni",
-    task="detection",
     paper="Textbook rule",
     kind="rule",
-    developed_on=OWN,
-    tables=("metrics",),
-    speed="instant",
     complexity="O(S·T)",
     departures=(
         "K comes from a prediction interval for the number of reference samples.",
@@ -266,17 +236,16 @@ class KSigma(TrainingFreeBaseline):
         threshold = bonferroni_sigmas(varying, level=self.level, samples=samples)
         if windows.empty:
             return Detection.silent(threshold)
-        mean, sd = mean_and_sd(windows.reference)
-        z = deviations(windows.values, mean, with_metric_floor(sd, windows.series), windows.absent)
+        z = measure_deviations(windows)
         lasting = sustained(z, CONSECUTIVE)
-        scores = lasting.max(axis=1)
-        alarm = first_alarm(windows.times_ns, scores > threshold, consecutive=1)
-        evidence: tuple[Evidence, ...] = ()
-        if alarm is not None:
-            row = int(np.searchsorted(windows.times_ns, alarm))
-            signed = np.sign(z) * lasting
-            evidence = largest_deviations(signed, windows, row, "sigmas from the reference mean for two samples")
-        return Detection.from_scores(windows.times_ns, scores, threshold, consecutive=1, evidence=evidence)
+        detail = "sigmas from the reference mean for two samples"
+        return Detection.from_scores(
+            windows.times_ns,
+            lasting.max(axis=1),
+            threshold,
+            consecutive=1,
+            evidence=lambda row: largest_deviations(np.sign(z) * lasting, windows, row, detail),
+        )
 
 
 SUSTAINED_STEPS = 3
@@ -285,7 +254,7 @@ _PAPER = "Fang et al., arXiv 2510.04711 (SimpleRCA-like, metrics only); rational
 
 
 def robust_deviations(
-    reference: Matrix, values: Matrix, absent: np.ndarray, series: tuple[tuple[str, str], ...]
+    reference: Matrix, values: Matrix, absent: np.ndarray | None, series: tuple[tuple[str, str], ...]
 ) -> Matrix:
     """Return |deviation| from the median, divided by the larger of MAD and standard deviation and clipped at 100.
 
@@ -298,17 +267,7 @@ def robust_deviations(
     return np.minimum(z, CLIP)
 
 
-@baseline(
-    "max-z-detector",
-    title="Max-z",
-    task="detection",
-    paper=_PAPER,
-    kind="control",
-    developed_on=OWN,
-    tables=("metrics",),
-    speed="instant",
-    complexity="O(S·T)",
-)
+@detector("max-z-detector", title="Max-z", paper=_PAPER, kind="control", complexity="O(S·T)")
 class MaxZDetector(TrainingFreeBaseline):
     """Control: detect deviations that are larger than any in the reference and last for three samples.
 
@@ -331,36 +290,26 @@ class MaxZDetector(TrainingFreeBaseline):
         pieces = np.array_split(np.arange(len(windows.reference)), 4)
         for piece in pieces if min(map(len, pieces)) >= SUSTAINED_STEPS else []:
             rest = np.setdiff1d(np.arange(len(windows.reference)), piece)
-            never_absent = np.zeros((len(piece), len(windows.series)), dtype=bool)
-            z = robust_deviations(windows.reference[rest], windows.reference[piece], never_absent, windows.series)
+            z = robust_deviations(windows.reference[rest], windows.reference[piece], None, windows.series)
             largest = np.maximum(largest, sustained(z, SUSTAINED_STEPS).max(axis=0))
         # Series that are idle in a part of the reference would make the limit too high.
         is_steady = largest < CLIP
         limit = max(self.min_limit, float(largest[is_steady].max(initial=0.0)))
-        z = (
-            sustained(
-                robust_deviations(windows.reference, windows.values, windows.absent, windows.series), SUSTAINED_STEPS
-            )
-            * is_steady
+        z = robust_deviations(windows.reference, windows.values, windows.absent, windows.series)
+        lasting = sustained(z, SUSTAINED_STEPS) * is_steady
+        return Detection.from_scores(
+            windows.times_ns,
+            lasting.max(axis=1),
+            limit,
+            evidence=lambda row: largest_deviations(lasting, windows, row, "robust sigmas for three samples"),
         )
-        scores = z.max(axis=1)
-        alarm = first_alarm(windows.times_ns, scores > limit)
-        evidence: tuple[Evidence, ...] = ()
-        if alarm is not None:
-            row = int(np.searchsorted(windows.times_ns, alarm))
-            evidence = largest_deviations(z, windows, row, "robust sigmas for three samples")
-        return Detection.from_scores(windows.times_ns, scores, limit, evidence=evidence)
 
 
-@baseline(
+@localizer(
     "max-z",
     title="Max-z",
-    task="localization",
     paper=_PAPER,
     kind="control",
-    developed_on=OWN_AND_PUBLISHED,
-    tables=("metrics",),
-    speed="instant",
     own_detector="max-z-detector",
     complexity="O(S·T)",
     departures=(
@@ -380,7 +329,6 @@ class MaxZ(TrainingFreeBaseline):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by their most deviating series since the alarm."""
         windows = localization_windows(episode, alarm_ns)
         if windows.empty:
             return Ranking.abstain()
@@ -394,15 +342,12 @@ class MaxZ(TrainingFreeBaseline):
         )
 
 
-@baseline(
+@localizer(
     "max-z-without-rollouts",
     title="Max-z without rollouts",
-    task="localization",
     paper=_PAPER,
     kind="control",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("metrics", "objects"),
-    speed="instant",
     complexity="O(S·T + O), O object states",
     departures=("Services whose pods were replaced successfully come last.",),
 )
@@ -424,3 +369,88 @@ class MaxZWithoutRollouts(MaxZ):
 
 
 _ROLLOUT_FACTOR = 1e-6
+
+
+Pooling = Literal["max", "mean"]
+Combination = Literal["additive", "conjunctive"]
+INTERNAL = frozenset({"cpu", "throttling", "memory", "disk", "descriptors", "threads", "saturation"})
+EXTERNAL = frozenset({"latency", "errors", "traffic"})
+
+
+def combine_properties(internal: Matrix, external: Matrix, combination: Combination = "additive") -> Matrix:
+    """Return the root cause score of each service from its largest internal and external deviations.
+
+    Additive (equation 3): s - ln(1 + s), where s is their sum. Conjunctive (equation 4): the smaller of the two.
+
+    >>> combine_properties(np.array([2.0, 0.0]), np.array([4.0, 5.0])).round(3).tolist()
+    [4.054, 3.208]
+    >>> combine_properties(np.array([2.0, 0.0]), np.array([4.0, 5.0]), "conjunctive").tolist()
+    [2.0, 0.0]
+    """
+    if combination == "conjunctive":
+        return np.minimum(internal, external)
+    total = internal + external
+    return total - np.log1p(total)
+
+
+@localizer(
+    "prism",
+    title="PRISM",
+    paper="Pham, Graph-free root cause analysis, arXiv 2601.21359, 2026",
+    complexity="O(S·T)",
+    reconstruction=True,
+    open_settings={"pooling_of_time": ("max", "mean"), "combination": ("additive", "conjunctive")},
+    departures=(
+        "The role of a metric decides whether it is internal; traffic, on which the paper is silent, is external.",
+        "Spreads are at least 1 % of the level and a quarter of the metric's spread over all services.",
+        "Series that stop deviate by ten spreads.",
+    ),
+)
+class PRISM(TrainingFreeBaseline):
+    """Rank services by their largest internal plus their largest external deviation.
+
+    A fault starts inside a service, so its resources deviate. It spreads through interfaces, so other services only
+    deviate in latency, errors and traffic.
+
+    Parameters
+    ----------
+    pooling_of_time
+        How the deviations of a series since the alarm are pooled. The paper leaves this open.
+    combination
+        `additive` is the paper's default.
+
+    References
+    ----------
+    Pham, Graph-free root cause analysis, arXiv 2601.21359, 2026.
+    """
+
+    def __init__(self, *, pooling_of_time: Pooling = "max", combination: Combination = "additive") -> None:
+        self.pooling_of_time: Pooling = pooling_of_time
+        self.combination: Combination = combination
+
+    def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
+        windows = localization_windows(episode, alarm_ns)
+        if windows.empty:
+            return Ranking.abstain()
+        z = np.abs(measure_deviations(windows))
+        score = z.max(axis=0) if self.pooling_of_time == "max" else z.mean(axis=0)
+        roles = [episode.catalogue.role_of(metric) for _, metric in windows.series]
+        names = sorted(set(windows.services))
+        owner = np.searchsorted(names, windows.services)
+        pooled = []
+        for property_roles in (INTERNAL, EXTERNAL):
+            chosen = np.flatnonzero([role in property_roles for role in roles])
+            largest = np.zeros(len(names))
+            np.maximum.at(largest, owner[chosen], score[chosen])
+            pooled.append(largest)
+        total = combine_properties(pooled[0], pooled[1], self.combination)
+        classified = np.flatnonzero([role in INTERNAL | EXTERNAL for role in roles])
+        order = sorted(classified.tolist(), key=lambda column: (-score[column], windows.series[column]))
+        evidence = series_evidence(
+            windows.series,
+            score,
+            order[:10],
+            lambda column: f"{'internal' if roles[column] in INTERNAL else 'external'}, healthy spreads",
+        )
+        metrics = {windows.series[column]: float(score[column]) for column in order}
+        return Ranking.of(dict(zip(names, total.tolist(), strict=True)), episode.services, evidence, metrics)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.special import betainc
 
-from faultset.baselines.api.contract import Detection, Evidence, Ranking, TrainingFreeBaseline, first_alarm
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN, OWN_AND_PUBLISHED
-from faultset.baselines.api.tables import read_frame
+from faultset.baselines.contract import Detection, Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.features.windows import list_step_ends
+from faultset.baselines.registry import detector, localizer
 from faultset.core.times import SECOND_NS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.table_reading import read_frame
+from faultset.datasets.views import EpisodeView
 
 SLOW_QUANTILE = 0.99
 SLOW_FACTOR = 1.5
@@ -68,16 +63,13 @@ def _read_classified_requests(episode: EpisodeView, healthy_end_ns: int) -> Clas
     )
 
 
-@baseline(
+@detector(
     "sli-rule-detector",
     title="SLI rule",
-    task="detection",
     paper="None; a simplified form of the test behind dataset verdicts",
     kind="rule",
-    developed_on=OWN,
     tables=("requests",),
     needs=("sli",),
-    speed="instant",
     complexity="O(R·T), R requests",
 )
 class SLIRuleDetector(TrainingFreeBaseline):
@@ -111,18 +103,17 @@ class SLIRuleDetector(TrainingFreeBaseline):
             if bad and bad >= self.min_share * total:
                 probability = betainc(bad, total - bad + 1, healthy_share)
                 scores[row] = min(300.0, -np.log10(max(probability, 1e-300)))
-        alarm = first_alarm(times, scores > threshold)
-        evidence = []
-        if alarm is not None:
-            rows = classified.bad & (classified.known_ns >= alarm - 2 * step_ns) & (classified.known_ns < alarm)
+
+        def explain(row: int) -> list[Evidence]:
+            known_ns, front = classified.known_ns, episode.context.workload_entry
+            rows = classified.bad & (known_ns >= times[row] - 2 * step_ns) & (known_ns < times[row])
             names, counts = np.unique(classified.endpoints[rows].astype(str), return_counts=True)
-            evidence = [
-                Evidence(
-                    service=episode.context.workload_entry, subject=name, score=float(count), detail="bad requests"
-                )
+            return [
+                Evidence(service=front, subject=name, score=float(count), detail="bad requests")
                 for name, count in sorted(zip(names, counts, strict=True), key=lambda pair: (-pair[1], pair[0]))
             ]
-        return Detection.from_scores(times, scores, threshold, evidence=evidence)
+
+        return Detection.from_scores(times, scores, threshold, evidence=explain)
 
 
 def measure_depths(calls: Iterable[tuple[str, str]], entry: str) -> dict[str, int]:
@@ -153,13 +144,11 @@ def ochiai(failed_with: float, failed: float, passed_with: float) -> float:
     return failed_with / product**0.5 if product > 0 else 0.0
 
 
-@baseline(
+@localizer(
     "sli-rule",
     title="SLI rule",
-    task="localization",
     paper="None; spectrum-based fault localization on endpoints",
     kind="rule",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("requests", "spans"),
     needs=("sli",),
     speed="fast",
@@ -179,7 +168,6 @@ class SLIRule(TrainingFreeBaseline):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by the endpoints that fail."""
         step_ns = round(episode.context.resolution_s * SECOND_NS)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         classified = _read_classified_requests(episode, healthy_end_ns)

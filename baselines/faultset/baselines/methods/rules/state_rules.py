@@ -4,41 +4,36 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from faultset.baselines.api.contract import Evidence, Ranking, TrainingFreeBaseline
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN_AND_PUBLISHED
-from faultset.baselines.api.tables import parse_state, read_frame
+import pandas as pd
+
+from faultset.baselines.contract import Evidence, Ranking, TrainingFreeBaseline
 from faultset.baselines.features.object_states import (
     SAMPLING_NS,
     count_restarts,
     find_signs,
     object_histories,
+    parse_state,
     read_object_states,
     read_specification,
     successful_rollouts,
 )
+from faultset.baselines.registry import localizer
 from faultset.core.times import SECOND_NS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from faultset.datasets.views import EpisodeView
+from faultset.datasets.table_reading import read_frame
+from faultset.datasets.views import EpisodeView
 
 _CONTROLLER_ACTIONS = frozenset({"ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Killing"})
 _PERMANENT_KINDS = frozenset({"Deployment", "Service", "Endpoints", "PersistentVolumeClaim", "ConfigMap", "Secret"})
 
 
-@baseline(
+@localizer(
     "kubernetes-state",
     title="Kubernetes state",
-    task="localization",
     paper="None; a rule on the output of kubectl",
     kind="rule",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("objects",),
-    speed="instant",
     complexity="O(N), N object states",
 )
 class KubernetesState(TrainingFreeBaseline):
@@ -54,7 +49,6 @@ class KubernetesState(TrainingFreeBaseline):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by the problems of their objects."""
         frame = read_object_states(episode)
         healthy_end_ns = min(episode.reference[1], alarm_ns)
         end_ns = episode.window[1]
@@ -94,15 +88,12 @@ class KubernetesState(TrainingFreeBaseline):
         return Ranking.of(scores, episode.services, evidence, pods=pods)
 
 
-@baseline(
+@localizer(
     "most-restarts",
     title="Most restarts",
-    task="localization",
     paper="None; a control",
     kind="control",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("objects", "metrics"),
-    speed="instant",
     complexity="O(N)",
 )
 class MostRestarts(TrainingFreeBaseline):
@@ -112,7 +103,6 @@ class MostRestarts(TrainingFreeBaseline):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by restarts."""
         frame = read_object_states(episode)
         counts = _count_pod_restarts(frame, min(episode.reference[1], alarm_ns))
         if not (frame["kind"] == "Pod").any():
@@ -163,15 +153,12 @@ def _count_restarts_by_metric(episode: EpisodeView, since_ns: int) -> dict[tuple
     return dict(counts)
 
 
-@baseline(
+@localizer(
     "last-change",
     title="Last change",
-    task="localization",
     paper="None; a control",
     kind="control",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("objects", "events"),
-    speed="instant",
     complexity="O(N + E)",
 )
 class LastChange(TrainingFreeBaseline):
@@ -182,7 +169,6 @@ class LastChange(TrainingFreeBaseline):
     """
 
     def localize(self, episode: EpisodeView, alarm_ns: int) -> Ranking:
-        """Rank services by the time of their last change."""
         scores: dict[str, float] = {}
         reported: dict[str, Evidence] = {}
         for time_ns, service, subject in self._find_changes(episode, alarm_ns):
@@ -201,15 +187,12 @@ class LastChange(TrainingFreeBaseline):
         return [*_find_specification_changes(episode), *_find_controller_events(episode)]
 
 
-@baseline(
+@localizer(
     "last-harmful-change",
     title="Last harmful change",
-    task="localization",
     paper="None; a control",
     kind="control",
-    developed_on=OWN_AND_PUBLISHED,
     tables=("objects", "events"),
-    speed="instant",
     complexity="O(N + E)",
 )
 class LastHarmfulChange(LastChange):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 
-from faultset.baselines.api.contract import Detection, Evidence, TrainingFreeBaseline, first_alarm
-from faultset.baselines.api.registry import baseline
-from faultset.baselines.api.seen_data import OWN, OWN_CAMPAIGNS_ALL_APPS
+from faultset.baselines.contract import Detection, Evidence, TrainingFreeBaseline
 from faultset.baselines.features.held_out import MIN_SAMPLES, divide_by_limits
 from faultset.baselines.features.role_streams import (
     Ints,
@@ -21,12 +19,89 @@ from faultset.baselines.features.role_streams import (
     span_of_recent,
     sum_recent,
 )
+from faultset.baselines.features.spans import Flags, Spans, read_spans
+from faultset.baselines.registry import OWN, OWN_CAMPAIGNS_ALL_APPS, detector
 from faultset.baselines.stats.scaling import LEVEL, Matrix, distinct, reference_limit
-from faultset.baselines.traces.spans import EndedSpans, read_calls, read_ended_spans
 from faultset.core.times import SECOND_NS
+from faultset.datasets.views import EpisodeView
 
-if TYPE_CHECKING:
-    from faultset.datasets.views import EpisodeView
+
+@dataclass(frozen=True, kw_only=True)
+class EndedSpans:
+    """[n] spans of candidate services."""
+
+    ends_ns: Ints
+    """A span can be observed when it ends."""
+    durations_ns: Ints
+    services: Ints
+    """Index into the sorted candidates."""
+    operations: Ints
+    """Index into `names`."""
+    names: tuple[tuple[str, str], ...]
+    """(service, operation) of each kind of span."""
+    failed: Flags
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calls:
+    """[m] calls between two candidates."""
+
+    known_ns: Ints
+    """When the call can be observed: at the end of the caller's span if it names its peer, otherwise of both spans."""
+    edges: Ints
+    """caller · number of candidates + callee."""
+
+
+def read_ended_spans(episode: EpisodeView) -> EndedSpans:
+    """Read an episode's spans with their operations."""
+    return episode.once("ended spans", lambda: select_ended_spans(read_spans(episode)))
+
+
+def read_calls(episode: EpisodeView) -> Calls:
+    """Read the calls that an episode's spans show."""
+    return episode.once("calls", lambda: find_calls(read_spans(episode)))
+
+
+def select_ended_spans(spans: Spans) -> EndedSpans:
+    """Return the spans of candidates with encoded operations."""
+    rows = np.flatnonzero(spans.service >= 0)
+    width = max(1, len(spans.operations))
+    kinds, _, operation = distinct(spans.service[rows] * width + spans.operation[rows])
+    return EndedSpans(
+        ends_ns=spans.end_ns[rows],
+        durations_ns=spans.duration_ns[rows],
+        services=spans.service[rows],
+        operations=operation,
+        names=tuple((spans.names[kind // width], spans.operations[kind % width]) for kind in kinds.tolist()),
+        failed=spans.error[rows],
+    )
+
+
+def find_calls(spans: Spans) -> Calls:
+    """Return the calls between services.
+
+    A span is a call if it names a peer, or if its parent is in another service and does not name the span's service.
+    """
+    if not len(spans):
+        return Calls(known_ns=np.zeros(0, dtype=np.int64), edges=np.zeros(0, dtype=np.int64))
+    has_parent = spans.parent >= 0
+    parent_service = np.where(has_parent, spans.service[spans.parent], -1)
+    parent_peer = np.where(has_parent, spans.peer[spans.parent], -1)
+    names_peer = (spans.service >= 0) & (spans.peer >= 0) & (spans.peer != spans.service)
+    is_nested_call = (
+        ~names_peer
+        & (spans.service >= 0)
+        & (parent_service >= 0)
+        & (parent_service != spans.service)
+        & (parent_peer != spans.service)
+    )
+    ends = spans.end_ns
+    known_ns = np.where(is_nested_call, np.maximum(ends, ends[spans.parent]), ends)
+    caller = np.where(names_peer, spans.service, parent_service)
+    callee = np.where(names_peer, spans.peer, spans.service)
+    rows = np.flatnonzero(names_peer | is_nested_call)
+    return Calls(known_ns=known_ns[rows], edges=caller[rows] * len(spans.names) + callee[rows])
+
 
 SLOWER = 3.0
 SHARE = 0.95
@@ -93,31 +168,23 @@ def _build_detection(
     steps: Steps, shares: Matrix, limit: float, subjects: list[tuple[str, str]], detail: str
 ) -> Detection:
     """Return a detection scored by the largest share of each step, with the largest shares at the alarm as evidence."""
-    times = steps.times_ns
-    scores = shares.max(axis=1, initial=0.0)
-    alarm = first_alarm(times, scores > limit)
-    evidence: tuple[Evidence, ...] = ()
-    if alarm is not None:
-        row = shares[int(np.searchsorted(times, alarm))].tolist()
-        reported = sorted((-score, *subject) for score, subject in zip(row, subjects, strict=True) if score > 0)[
-            :_MAX_EVIDENCE
-        ]
-        evidence = tuple(
+
+    def explain(row: int) -> list[Evidence]:
+        pairs = zip(shares[row].tolist(), subjects, strict=True)
+        return [
             Evidence(service=service, subject=subject, score=-score, detail=detail)
-            for score, service, subject in reported
-        )
-    return Detection.from_scores(times, scores, limit, evidence=evidence)
+            for score, service, subject in sorted((-score, *subject) for score, subject in pairs if score > 0)
+        ][:_MAX_EVIDENCE]
+
+    return Detection.from_scores(steps.times_ns, shares.max(axis=1, initial=0.0), limit, evidence=explain)
 
 
-@baseline(
+@detector(
     "trace-p95",
     title="Trace P95 rule",
-    task="detection",
     paper="Textbook rule on latency percentiles",
     kind="rule",
-    developed_on=OWN,
     tables=("spans",),
-    speed="instant",
     complexity="O(N·log N)",
     departures=(
         "Two-sided: an operation that becomes three times faster is reported too.",
@@ -155,15 +222,12 @@ class TraceP95Detector(TrainingFreeBaseline):
         return _build_detection(steps, shares, limit, list(spans.names), detail)
 
 
-@baseline(
+@detector(
     "missing-edge",
     title="Missing edge rule",
-    task="detection",
     paper="Textbook rule on call graphs",
     kind="rule",
-    developed_on=OWN,
     tables=("spans",),
-    speed="instant",
     complexity="O(N + edges·T)",
     departures=(
         "The probability of a silence follows from the share of steps without calls, because calls come in bursts.",
@@ -207,15 +271,13 @@ class MissingEdgeDetector(TrainingFreeBaseline):
         return _build_detection(steps, shares, limit, subjects, "silence, 1 is the edge's limit")
 
 
-@baseline(
+@detector(
     "trace-errors",
     title="Trace error rule",
-    task="detection",
     paper="Textbook rule on shares; binomial tails",
     kind="rule",
     developed_on=(*OWN, OWN_CAMPAIGNS_ALL_APPS),
     tables=("spans",),
-    speed="instant",
     complexity="O(N + services·T)",
     departures=(
         "Shares are computed over the last ten steps.",

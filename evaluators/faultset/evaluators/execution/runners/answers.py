@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from faultset.baselines.api.contract import Detection, Diagnosis, Evidence, Ranking, first_alarm
+from faultset.baselines.contract import Detection, Diagnosis, Evidence, Ranking, first_alarm
 from faultset.core.documents import STRICT, validation_sentence
 from faultset.core.printable import printable
 from faultset.evaluators.execution.runners.messages import Action, CheckedAnswer, RunnerOutcome

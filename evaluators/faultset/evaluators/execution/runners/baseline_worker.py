@@ -20,8 +20,8 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from faultset.baselines.api.contract import Labelled
-from faultset.baselines.api.registry import BaselineSpec
+from faultset.baselines.contract import Labelled
+from faultset.baselines.registry import BaselineSpec
 from faultset.core.landlock import confine, landlock_version
 from faultset.datasets.cache import FOLDER as CACHE_FOLDER
 from faultset.datasets.checks.telemetry import missing_evidence

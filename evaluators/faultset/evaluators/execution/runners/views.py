@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from faultset.baselines.api.registry import BaselineSpec
+    from faultset.baselines.registry import BaselineSpec
     from faultset.datasets.format.labels import AlarmLocation
 
 CACHE_BYTES = 256 << 20

@@ -1,1 +1,0 @@
-"""The contract of baselines, their registry, and how they read an episode."""

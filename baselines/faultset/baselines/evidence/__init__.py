@@ -1,1 +1,0 @@
-"""Evidence against services from metrics and logs, as decimal logarithms."""

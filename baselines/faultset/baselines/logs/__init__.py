@@ -1,1 +1,0 @@
-"""Templates and anomaly scores of log lines."""

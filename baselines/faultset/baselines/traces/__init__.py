@@ -1,1 +1,0 @@
-"""Spans and traces: durations, events, and abnormal requests."""

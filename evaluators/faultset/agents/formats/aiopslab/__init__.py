@@ -1,1 +1,0 @@
-"""Sessions of AIOpsLab: action grammar, labels with their history, and session files."""
