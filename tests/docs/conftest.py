@@ -31,18 +31,12 @@ def layout() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def field_tables() -> ModuleType:
-    """The script that writes the tables of fields."""
-    return _script("field_tables")
+def document_tables() -> ModuleType:
+    """The script that writes the tables of fields and faults."""
+    return _script("document_tables")
 
 
 @pytest.fixture(scope="session")
 def call_graph() -> ModuleType:
     """The script that draws the calls between services."""
     return _script("call_graph")
-
-
-@pytest.fixture(scope="session")
-def fault_table() -> ModuleType:
-    """The script that writes the table of faults."""
-    return _script("fault_table")

@@ -10,9 +10,11 @@ from faultset.collector.faults.registry import faults
 DOCUMENT = Path(__file__).parents[2] / "docs" / "concepts" / "faults.md"
 
 
-def test_the_table_of_faults_is_up_to_date(fault_table: ModuleType) -> None:
+def test_the_table_of_faults_is_up_to_date(document_tables: ModuleType) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert text == fault_table.replace_table(text), "run: python scripts/fault_table.py docs/concepts/faults.md"
+    assert text == document_tables.replace_tables(text), (
+        "run: python scripts/document_tables.py docs/concepts/faults.md"
+    )
 
 
 def test_every_built_in_fault_and_its_effect_is_on_the_page_of_the_site(site_pages: ModuleType) -> None:

@@ -24,10 +24,10 @@ def recording_text() -> str:
     return RECORDINGS.read_text(encoding="utf-8")
 
 
-def test_the_documents_are_up_to_date(text, recording_text, field_tables):
+def test_the_documents_are_up_to_date(text, recording_text, document_tables):
     for page, content in ((DOCUMENT, text), (RECORDINGS, recording_text)):
-        assert content == field_tables.replace_tables(content), (
-            f"run: python scripts/field_tables.py docs/reference/{page.name}"
+        assert content == document_tables.replace_tables(content), (
+            f"run: python scripts/document_tables.py docs/reference/{page.name}"
         )
 
 
@@ -42,12 +42,12 @@ def test_every_field_of_every_table_is_documented_and_no_other(text, recording_t
 
 
 @pytest.mark.parametrize("table", SCHEMAS)
-def test_every_field_has_a_meaning_and_lengths_of_time_a_unit(table, field_tables):
+def test_every_field_has_a_meaning_and_lengths_of_time_a_unit(table, document_tables):
     for field in SCHEMAS[table]:
         assert field.metadata[b"description"]
         if field.name.endswith("_ns"):
             assert field.metadata[b"unit"] == b"ns"
-    assert field_tables.field_table(SCHEMAS[table]).count("\n") == len(SCHEMAS[table]) + 1
+    assert document_tables.field_table(SCHEMAS[table]).count("\n") == len(SCHEMAS[table]) + 1
 
 
 def test_every_key_of_the_context_is_documented(text):

@@ -1,4 +1,8 @@
-"""Write the tables of fields into a page: `python scripts/field_tables.py docs/reference/dataset-format.md`."""
+"""Write the tables of fields and faults between the marks of pages.
+
+python scripts/document_tables.py docs/reference/dataset-format.md docs/reference/recording-format.md
+python scripts/document_tables.py docs/concepts/faults.md
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from faultset.collector.faults.registry import faults
 from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES, TABLES, TRUTH_TABLES
 
+_FAULTS_BEGIN, _FAULTS_END = "<!-- faults: begin -->", "<!-- faults: end -->"
 SCHEMAS = CHUNK_TRUTH_TABLES | TABLES | TRUTH_TABLES
 """Schemas by name; `evidence` is the table of episodes, not that of recordings."""
-
-
 FIRST = "episode"
 """First column of every table; the page describes it once."""
 BASES = {"incidents": ("label", "dataset-format.md#label")}
@@ -60,13 +64,33 @@ def describe_fields(name: str) -> str:
     return f"{field_table(pa.schema([f for f in fields if f not in equal]))}\n\nAs in [`{base}`]({section}): {listed}."
 
 
+def fault_table() -> str:
+    """Return the built-in faults by level and type as a Markdown table, followed by the gray and the dormant ones."""
+    builtin = {
+        n: spec for n, spec in sorted(faults().items()) if spec.inject.__module__.startswith("faultset.collector.")
+    }
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, spec in builtin.items():
+        groups.setdefault((spec.system_level, spec.fault_type), []).append(f"`{name}`")
+    lines = ["| level | type | faults |", "|---|---|---|"]
+    lines += [f"| {level} | {kind} | {', '.join(names)} |" for (level, kind), names in sorted(groups.items())]
+    gray = ", ".join(f"`{name}`" for name, spec in builtin.items() if spec.gray)
+    lines += ["", f"**Gray faults:** {gray}.", "", "| dormant fault | why clients do not notice it |", "|---|---|"]
+    lines += [f"| `{name}` | {spec.dormant_reason} |" for name, spec in builtin.items() if spec.dormant_reason]
+    return "\n".join(lines)
+
+
 def replace_tables(text: str) -> str:
-    """Return a document with a new table between each pair of marks."""
+    """Return a document with new tables between its marks."""
 
     def render(match: re.Match[str]) -> str:
         return f"<!-- fields: {match[1]} -->\n\n{describe_fields(match[1])}\n\n<!-- end -->"
 
-    return re.sub(r"<!-- fields: (\w+) -->.*?<!-- end -->", render, text, flags=re.DOTALL)
+    text = re.sub(r"<!-- fields: (\w+) -->.*?<!-- end -->", render, text, flags=re.DOTALL)
+    if _FAULTS_BEGIN not in text:
+        return text
+    before, _, rest = text.partition(_FAULTS_BEGIN)
+    return f"{before}{_FAULTS_BEGIN}\n{fault_table()}\n{_FAULTS_END}{rest.partition(_FAULTS_END)[2]}"
 
 
 if __name__ == "__main__":
