@@ -30,7 +30,7 @@ if [ -z "$tool" ]; then
 fi
 
 images() {
-  PYTHONPATH=collector:datasets python3 -m faultset.collector.platforms.kubernetes.images --repository "$repository" "$@"
+  PYTHONPATH=collector:datasets python3 -m faultset.collector.platforms.kubernetes.settings --repository "$repository" "$@"
 }
 
 variables() {

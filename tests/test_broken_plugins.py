@@ -20,7 +20,7 @@ from faultset.collector.faults.registry import faults, get_fault
 from faultset.collector.load.driver import driver_class
 from faultset.collector.mitigation.mitigators import load_mitigator
 from faultset.collector.platforms.hosts import load_host_class
-from faultset.collector.sources.registry import load_source, load_sources
+from faultset.collector.sources.recorder import load_source, load_sources
 from faultset.core.errors import UsageError
 from faultset.datasets.examples import write_example_dataset
 from faultset.datasets.exports.exporter import load_layout

@@ -27,7 +27,7 @@ from faultset.collector.campaigns.local_executor import LocalExecutor
 from faultset.collector.episodes import actions, process, recording
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.requests import make_request
-from faultset.collector.platforms.local.node.resource_usage import read_cpu_ns
+from faultset.collector.platforms.local.resource_usage import read_cpu_ns
 
 ROOTS = ("collector", "datasets", "baselines", "evaluators")
 PARTS = ("episode", "node", "relay", "telemetry", "load", "stores", "services")

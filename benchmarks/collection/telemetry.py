@@ -23,11 +23,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.parser import text_string_to_metric_families
 
 from faultset.collector.ipc.channel import Channel
-from faultset.collector.platforms.local.telemetry.process import main as telemetry_main
-from faultset.collector.platforms.local.telemetry.process import write_window
-from faultset.collector.platforms.local.telemetry.source import ConfigureTelemetry, ReadHealth, ScrapeTarget
-from faultset.collector.sources.exposition import ExpositionReader
-from faultset.collector.sources.metric_store import MetricStore, SeriesKey
+from faultset.collector.platforms.local.messages import ConfigureTelemetry, ReadHealth, ScrapeTarget
+from faultset.collector.platforms.local.telemetry import main as telemetry_main
+from faultset.collector.platforms.local.telemetry import write_window
+from faultset.collector.sources.stores import ExpositionReader, MetricStore, SeriesKey
 
 SERIES_PER_POD = 74
 EPISODE_S = 600

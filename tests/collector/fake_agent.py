@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import cast
 
-from faultset.collector.agent.active_impairments import ActiveImpairments
-from faultset.collector.agent.capabilities import Abilities
-from faultset.collector.agent.impairments import NetworkImpairment
+from faultset.collector.agent.networks import AgentError, NetworkImpairment
 from faultset.collector.agent.pods import Pods
-from faultset.collector.agent.program import SchedulingDelay, Verbs
-from faultset.collector.agent.protocol import AgentError
+from faultset.collector.agent.program import ActiveImpairments, SchedulingDelay, Verbs
 
 GEO = "a570e514-5f17-4e87-a049-2fa201289d9e"
 
@@ -20,16 +16,16 @@ class RecordingImpairments:
 
     def __init__(self) -> None:
         self.impaired: dict[str, tuple[NetworkImpairment, float]] = {}
-        self.renewed: list[list[str]] = []
+        self.renewed: list[str] = []
 
     def impair(self, uid: str, impairment: NetworkImpairment, lease_s: float) -> None:
         if uid != GEO:
             raise AgentError(f"pod {uid} does not belong to namespace hotel-1 on this node")
         self.impaired[uid] = (impairment, lease_s)
 
-    def renew(self, uids: Iterable[str]) -> list[str]:
-        self.renewed.append(list(uids))
-        return [uid for uid in self.renewed[-1] if uid not in self.impaired]
+    def renew(self, uid: str) -> bool:
+        self.renewed.append(uid)
+        return uid in self.impaired
 
     def lift(self, uid: str) -> None:
         self.impaired.pop(uid, None)
@@ -61,5 +57,5 @@ class Agent:
 
     def __init__(self) -> None:
         self.held, self.pods, self.delay = RecordingImpairments(), RecordingPods(), SchedulingDelay()
-        abilities = Abilities(variant="", reasons={"delay": "the kernel does not support netem"})
-        self.verbs = Verbs(self.pods, cast(ActiveImpairments, self.held), abilities, self.delay)
+        unsupported = {"delay": "the kernel does not support netem"}
+        self.verbs = Verbs(self.pods, cast(ActiveImpairments, self.held), unsupported, self.delay)

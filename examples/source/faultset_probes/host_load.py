@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from faultset.collector.sources.sampling import SampledSource
+from faultset.collector.sources.contract import SampledSource
 from faultset.datasets.metrics.roles import MetricRole
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from faultset.collector.sources.sampling import SampledSource
+from faultset.collector.sources.contract import SampledSource
 from faultset.datasets.format.schemas import AddedColumn
 
 

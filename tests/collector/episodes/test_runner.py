@@ -27,9 +27,8 @@ from faultset.collector.platforms.base import CannotStart, HostLoad
 from faultset.collector.platforms.fake import FakePlatform, FakeSource
 from faultset.collector.platforms.hosts import Phases
 from faultset.collector.platforms.journal import Journal
-from faultset.collector.sources.recorder import SourceRecorder
-from faultset.collector.sources.registry import source_spec
-from faultset.collector.sources.sampling import SampledSource
+from faultset.collector.sources.contract import SampledSource
+from faultset.collector.sources.recorder import SourceRecorder, source_spec
 from faultset.collector.verdicts.latent import rolled_out_services
 from faultset.core.errors import PlatformError
 from faultset.datasets.checks.verification import verify

@@ -26,12 +26,12 @@ def report(code):
 STARTS = """
 import sys, time
 from pathlib import Path
-from faultset.collector.ipc.processes import HelperProcess
+from faultset.collector.ipc.launcher import HelperProcess
 from faultset.collector.platforms.local.messages import SpawnContainer
 
 def start():
     folder = Path("FOLDER")
-    node = HelperProcess("node", "faultset.collector.platforms.local.node.node:main", [], sockets=folder, logs=folder)
+    node = HelperProcess("node", "faultset.collector.platforms.local.node:main", [], sockets=folder, logs=folder)
     HelperProcess("relay", "faultset.collector.platforms.local.relay.process:main", [1], sockets=folder, logs=folder)
     container = dict(pod="p", container="main", attempt=0, env={"PATH": "/usr/bin:/bin"}, folder=folder)
     argv = ("sh", "-c", "setsid sleep 300 & sleep 301")

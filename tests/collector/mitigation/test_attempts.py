@@ -194,7 +194,7 @@ def test_an_undo_that_fails_is_not_put_down_to_a_busy_host(tmp_path: Path, monke
     def fail(self: object, operation: object) -> None:
         raise PlatformError("no")
 
-    monkeypatch.setattr("faultset.collector.platforms.journaled.JournaledObjects.execute_undo", fail)
+    monkeypatch.setattr("faultset.collector.platforms.journal.JournaledObjects.execute_undo", fail)
     monkeypatch.setattr(CpuPressure, "is_busy", lambda self, window_s=10.0: True)
     outcome, _ = run_mitigation(tmp_path, build_repair_order("do-nothing", "geo", within_s=20))
     assert "could not be undone" in outcome.failure

@@ -14,7 +14,7 @@ from faultset.collector.mitigation.writing import (
     with_images,
     with_resources,
 )
-from faultset.collector.platforms.journal import merge, merge_patch
+from faultset.collector.platforms.objects import merge, merge_patch
 
 PATCH_DEMO = {
     "kind": "Deployment",

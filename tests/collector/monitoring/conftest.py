@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.monitoring.queries import Selection
+from faultset.collector.monitoring.servers import Selection
 from faultset.collector.monitoring.spool import Spool
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint, Parameters
 from faultset.core.errors import PlatformError

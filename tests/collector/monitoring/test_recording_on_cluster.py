@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from faultset.collector.monitoring.queries import Selection
-from faultset.collector.monitoring.servers import Servers, fetch_answers
+from faultset.collector.monitoring.servers import Selection, Servers, fetch_answers
 from faultset.collector.platforms.kubernetes.client import Api
 from faultset.datasets import open_dataset, verify
 from faultset.datasets.imports.telemetry.run import TelemetryOptions, import_telemetry

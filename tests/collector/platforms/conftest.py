@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.platforms.cluster.cluster import SimulatedCluster
 from faultset.collector.platforms.cluster.context import Command, ProbeContainer, StartContainer
+from faultset.collector.platforms.fake import SimulatedCluster
 
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.platforms.journal import Journal, merge, reverse_change, undo_of_delete
+from faultset.collector.platforms.journal import Journal, reverse_change, undo_of_delete
+from faultset.collector.platforms.objects import merge
 from faultset.core.files import read_json_lines
 
 OBJECT = {"spec": {"replicas": 1, "selector": {"a": "b"}, "ports": [{"port": 1}]}, "metadata": {"labels": {}}}

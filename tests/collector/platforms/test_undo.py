@@ -13,10 +13,8 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.platforms.base import NotSupported, Platform
 from faultset.collector.platforms.impairments import Impairment, Partition
-from faultset.collector.platforms.journal import Journal, undo_of_secret
-from faultset.collector.platforms.journaled import JournaledObjects
+from faultset.collector.platforms.journal import Journal, JournaledObjects
 from faultset.collector.platforms.objects import ObjectNotFound, waits_in_back_off
-from faultset.collector.spec.credentials import SecretKey
 from faultset.core.errors import PlatformError
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
@@ -24,7 +22,7 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:09Z"}
 
 
 class Objects(JournaledObjects):
-    """Objects in memory; one that is being deleted is gone after a few looks at it."""
+    """Objects in memory; a deleted object disappears after a few reads."""
 
     undo_timeout_s, undo_pause_s = 5.0, 0.0
 
@@ -193,8 +191,7 @@ def secret(name: str, **data: str) -> Object:
 
 def test_a_secrets_text_comes_back_from_another_secret() -> None:
     objects = Objects(secret("clients", shop="wrong"), secret("store", application="right"))
-    (undo,) = undo_of_secret(SecretKey("clients", "shop"), SecretKey("store", "application"))
-    assert "right" not in str(undo)
+    undo = {"verb": "copy-secret", "name": "clients", "key": "shop", "from": ["store", "application"]}
     objects.execute_undo(undo)
     assert objects.done == [("Secret", "clients", {"data": {"shop": "right"}})]
     with pytest.raises(PlatformError, match="Secret gone has no key application"):

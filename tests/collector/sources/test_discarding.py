@@ -12,8 +12,7 @@ from faultset.collector.load.request_source import RequestSource
 from faultset.collector.load.results import NONE, ResultFile
 from faultset.collector.platforms.objects import ChangeLog, EventRecord
 from faultset.collector.platforms.telemetry_sources import EventSource, LogSource, ObjectSource
-from faultset.collector.sources.metric_store import MetricStore, SeriesKey
-from faultset.collector.sources.span_store import SpanStore
+from faultset.collector.sources.stores import MetricStore, SeriesKey, SpanStore
 from faultset.datasets.telemetry_formats.spans import SpanRow
 
 SECOND = 1_000_000_000

@@ -12,7 +12,7 @@ import pytest
 from faultset.collector.apps import load_app
 from faultset.collector.platforms.fake import FakePlatform, FakeSource
 from faultset.collector.platforms.hosts import open_host
-from faultset.collector.sources.sampling import SampledSource
+from faultset.collector.sources.contract import SampledSource
 from faultset.collector.testing import check_host, check_platform, check_source
 from faultset.collector.testing.platform import check_platform_source
 from faultset.datasets.format.schemas import AddedColumn

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from faultset.collector.agent.protocol import AgentError
+from faultset.collector.agent.networks import AgentError
 
 # The cgroupfs driver calls a pod's control group `pod<uid>`; the systemd driver calls it `pod<uid>.slice`, with `_` for
 # `-` in the uid. Runtimes append the container's id, under systemd after a prefix. Inside a control group namespace,

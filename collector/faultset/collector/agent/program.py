@@ -2,11 +2,11 @@
 
 The container runs `watch`, which holds the impairments and lifts expired ones. Each exec runs another verb, which sends
 its request to `watch` through a socket in the container and prints the response: a JSON object, or
-`{"error": SENTENCE}` if the request is refused. Requests never use the pod's network, which may be cut.
-"""
+`{"error": SENTENCE}` if the request is refused. Requests never use the pod's network, which may be cut."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -21,12 +21,138 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.agent.active_impairments import TICK_S, ActiveImpairments, Leases
-from faultset.collector.agent.capabilities import Abilities, find_abilities
-from faultset.collector.agent.impairments import KINDS, read_impairment
-from faultset.collector.agent.networks import Network
+from faultset.collector.agent.networks import AgentError, Network, NetworkImpairment, find_unsupported, read_impairment
 from faultset.collector.agent.pods import OwnPod, Pods
-from faultset.collector.agent.protocol import LEASE_S, SOCKET, VOLUME_ROOT, AgentError
+
+SOCKET = "/tmp/faultset/agent.sock"
+"""Socket of the `watch` process, in its container's file system."""
+
+LEASE_S = 30.0
+"""How long an impairment lasts without renewal."""
+
+VOLUME_ROOT = "/var/lib/faultset"
+"""Node folder that contains the volumes of databases."""
+
+
+MAX_LEASE_S = 120.0
+
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.5
+
+
+class ActiveImpairments:
+    """The impaired pods of one node, each with an open file of its network namespace.
+
+    The open file keeps the namespace reachable after the pod's last process has ended, and always refers to the same
+    pod.
+    """
+
+    def __init__(self, pods: Pods, network: Callable[[int], Network], *, clock: Callable[[], float] = time.monotonic):
+        self._pods, self._network, self._clock = pods, network, clock
+        self._descriptors: dict[str, int] = {}
+        self._leases: dict[str, tuple[float, float]] = {}
+        self._lock = threading.RLock()
+
+    def impair(self, uid: str, impairment: NetworkImpairment, lease_s: float) -> None:
+        """Impair a pod until its lease expires; replaces an earlier impairment.
+
+        Raises
+        ------
+        AgentError
+            The pod belongs to another namespace, or the kernel rejects the rules. No rule is left behind.
+        """
+        with self._lock:
+            descriptor = self._pods.open_network(uid)
+            self._close(uid)
+            self._descriptors[uid] = descriptor
+            try:
+                self._grant(uid, lease_s)
+                self._network(descriptor).impair(impairment)
+            except AgentError:
+                self.lift(uid)
+                raise
+
+    def renew(self, uid: str) -> bool:
+        """Restart the lease of a pod, even an expired one; return whether it has one."""
+        with self._lock:
+            if uid in self._leases:
+                self._grant(uid, self._leases[uid][1])
+            return uid in self._leases
+
+    def lift(self, uid: str) -> None:
+        """End the impairment of a pod, if it has one.
+
+        Raises
+        ------
+        AgentError
+            The rules could not be removed; `lift_expired` retries.
+        """
+        with self._lock:
+            descriptor = self._descriptors.get(uid)
+            if descriptor is not None:
+                try:
+                    self._network(descriptor).lift()
+                except AgentError:
+                    self._grant(uid, TICK_S)
+                    raise
+            self._leases.pop(uid, None)
+            self._close(uid)
+
+    def packets(self, uid: str) -> int:
+        """Return how many packets of a pod have been impaired so far."""
+        with self._lock:
+            descriptor = self._descriptors.get(uid)
+            return 0 if descriptor is None else self._network(descriptor).packets()
+
+    def pods(self) -> list[str]:
+        with self._lock:
+            return list(self._descriptors)
+
+    def lift_expired(self) -> None:
+        with self._lock:
+            now = self._clock()
+            self._lift_each([uid for uid, (end, _) in self._leases.items() if end <= now])
+
+    def lift_all(self) -> None:
+        with self._lock:
+            self._lift_each(list(self._descriptors))
+
+    def adopt(self, lease_s: float = LEASE_S) -> list[str]:
+        """Grant a lease to pods that an earlier agent left impaired; return their uids."""
+        adopted = []
+        with self._lock:
+            uids = {process.owner.pod_uid for process in self._pods.processes()} & self._pods.names().keys()
+            for uid in sorted(uids - self._descriptors.keys()):
+                with contextlib.suppress(AgentError):
+                    descriptor = self._pods.open_network(uid)
+                    if self._network(descriptor).is_marked():
+                        self._descriptors[uid] = descriptor
+                        self._grant(uid, lease_s)
+                        adopted.append(uid)
+                    else:
+                        os.close(descriptor)
+        return adopted
+
+    def _grant(self, uid: str, length_s: float) -> None:
+        if isinstance(length_s, bool) or not isinstance(length_s, int | float) or not 0 < length_s <= MAX_LEASE_S:
+            raise AgentError(f"a lease must last more than 0 and at most {MAX_LEASE_S:g} s, got {length_s!r}")
+        self._leases[uid] = (self._clock() + length_s, length_s)
+
+    def _lift_each(self, uids: list[str]) -> None:
+        for uid in uids:
+            try:
+                self.lift(uid)
+                logger.info("lifted the impairment of pod %s", uid)
+            except AgentError as error:
+                logger.warning("pod %s: %s", uid, error)
+
+    def _close(self, uid: str) -> None:
+        descriptor = self._descriptors.pop(uid, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
 
 ROOT = Path(VOLUME_ROOT)
 
@@ -71,7 +197,6 @@ class SchedulingDelay:
         return worst_s
 
     def close(self) -> None:
-        """End the thread."""
         self._closed.set()
 
     def _measure(self) -> None:
@@ -87,14 +212,12 @@ _RESPONSE_TIMEOUT_S = 25.0
 _POLL_S = 0.1
 _READING_COUNT, _READING_PAUSE_S = 5, 0.02
 
-logger = logging.getLogger(__name__)
-
 
 class Verbs:
     """The verbs that the watching process serves; a request contains a verb and its arguments."""
 
-    def __init__(self, pods: Pods, active: ActiveImpairments, abilities: Abilities, delay: SchedulingDelay):
-        self._pods, self._active, self._abilities, self._delay = pods, active, abilities, delay
+    def __init__(self, pods: Pods, active: ActiveImpairments, unsupported: Mapping[str, str], delay: SchedulingDelay):
+        self._pods, self._active, self._unsupported, self._delay = pods, active, unsupported, delay
         self.table: Mapping[str, Callable[..., dict[str, Any]]] = {
             "capabilities": self.find_capabilities,
             "node": self.read_node,
@@ -118,9 +241,8 @@ class Verbs:
             return {"error": str(error)}
 
     def find_capabilities(self) -> dict[str, Any]:
-        """Return which impairment kinds work here, and why the others do not."""
-        supported = {kind: self._abilities.can(kind) for kind in (*KINDS, "kill")}
-        return {**supported, "reasons": self._abilities.reasons}
+        """Return why impairment kinds or `kill` do not work here; only failing ones have a reason."""
+        return {"reasons": dict(self._unsupported)}
 
     def read_node(self, reset: bool = False) -> dict[str, Any]:
         """Return the node's load, and the worst scheduling delay since the last call with `reset`."""
@@ -133,14 +255,14 @@ class Verbs:
     def impair(self, pod: str, impairment: Mapping[str, Any], lease_s: float = LEASE_S) -> dict[str, Any]:
         """Impair the network of a pod, named by its uid, until its lease expires."""
         request = read_impairment(impairment)
-        if not self._abilities.can(request.kind):
-            raise AgentError(f"{request.kind} is not supported here: {self._abilities.reasons[request.kind]}")
+        if reason := self._unsupported.get(request.kind):
+            raise AgentError(f"{request.kind} is not supported here: {reason}")
         self._active.impair(pod, request, lease_s)
         return {}
 
     def renew(self, pod: str) -> dict[str, Any]:
         """Renew the lease of a pod; `renewed` is false if it has none."""
-        return {"renewed": not self._active.renew([pod])}
+        return {"renewed": self._active.renew(pod)}
 
     def lift(self, pod: str) -> dict[str, Any]:
         """End the impairment of a pod, named by its uid or its name."""
@@ -150,17 +272,15 @@ class Verbs:
         return {}
 
     def count_packets(self, pod: str) -> dict[str, Any]:
-        """Return how many packets of a pod have been impaired so far."""
         return {"packets": self._active.packets(pod)}
 
     def kill(self, pod: str, container: str) -> dict[str, Any]:
         """Send SIGKILL to the main process of a container, named by its id."""
-        if not self._abilities.can("kill"):
-            raise AgentError(self._abilities.reasons["kill"])
+        if reason := self._unsupported.get("kill"):
+            raise AgentError(reason)
         return {"pid": self._pods.kill(pod, container)}
 
     def remove_volumes(self, paths: Sequence[str]) -> dict[str, Any]:
-        """Remove volume folders with their content."""
         remove_volumes(paths)
         return {}
 
@@ -222,16 +342,13 @@ def watch(namespace: str, path: Path = Path(SOCKET)) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     pods = Pods(namespace) if namespace else OwnPod()
-    abilities = find_abilities(pods.unavailable_reason()).without(pods.unsupported_verbs)
-    active = ActiveImpairments(
-        pods,
-        Leases(),
-        lambda descriptor: Network(descriptor if namespace else None, variant=abilities.variant),
-    )
+    variant, reasons = find_unsupported(pods.unavailable_reason())
+    unsupported = {**reasons, **pods.unsupported_verbs}
+    active = ActiveImpairments(pods, lambda descriptor: Network(descriptor if namespace else None, variant=variant))
     adopted = active.adopt()
-    server = AgentServer(path, Verbs(pods, active, abilities, SchedulingDelay()))
+    server = AgentServer(path, Verbs(pods, active, unsupported, SchedulingDelay()))
     threading.Thread(target=server.serve_forever, name="requests", daemon=True).start()
-    logger.info("ready; not supported: %s; adopted pods: %s", abilities.reasons or "none", adopted or "none")
+    logger.info("ready; not supported: %s; adopted pods: %s", unsupported or "none", adopted or "none")
     while not stop.wait(TICK_S):
         active.lift_expired()
     server.shutdown()

@@ -35,7 +35,7 @@ from faultset.collector.episodes.messages import (
     decode_message,
     encode_message,
 )
-from faultset.collector.ipc.processes import is_stopped
+from faultset.collector.ipc.launcher import is_stopped
 from faultset.collector.plans.plan import Plan
 from faultset.core.errors import FaultsetError
 from faultset.core.processes import import_path, python_command

@@ -112,7 +112,7 @@ def sources(as_json: bool) -> None:
     Example:
       faultset list sources --json
     """
-    from faultset.collector.sources.registry import load_sources
+    from faultset.collector.sources.recorder import load_sources
     from faultset.core.output import show_records
 
     rows = [

@@ -74,8 +74,7 @@ def record(
     Example:
       faultset record --prometheus http://localhost:9090 --from 2026-03-01T10:00Z --to 2026-03-01T11:00Z --out incident/
     """
-    from faultset.collector.monitoring.queries import Selection
-    from faultset.collector.monitoring.servers import SPOOL_SUFFIX, Servers, check_window, fetch_answers
+    from faultset.collector.monitoring.servers import SPOOL_SUFFIX, Selection, Servers, check_window, fetch_answers
     from faultset.core.output import report_progress
     from faultset.datasets.format.versions import list_versions
     from faultset.datasets.imports.telemetry.run import TelemetryOptions, check_options

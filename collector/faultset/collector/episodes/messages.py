@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.ipc.channel import Message, decode_value, encode
+from faultset.collector.ipc.channel import Message, decode, encode
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.plans.plan import Plan
 
@@ -106,4 +106,4 @@ def encode_message(message: EpisodeAssignment | EpisodeMessage) -> str:
 
 def decode_message(line: str) -> EpisodeMessage:
     """Decode a line from an episode's process; raise InvalidMessage if that fails."""
-    return decode_value(EpisodeMessage, line)
+    return decode(EpisodeMessage, line)

@@ -32,8 +32,7 @@ from faultset.collector.ipc.channel import decode
 from faultset.collector.plans.chosen_stores import original_servers, planned_app, store_servers
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.journal import Journal
-from faultset.collector.sources.recorder import SourceRecorder
-from faultset.collector.sources.registry import load_source
+from faultset.collector.sources.recorder import SourceRecorder, load_source
 from faultset.core.errors import DataError, FaultsetError, in_one_sentence
 from faultset.core.files import translate_resource_errors
 from faultset.core.processes import BACKGROUND_NICENESS, die_with_parent, lower_priority, session_nice, set_session_nice

@@ -15,8 +15,7 @@ from faultset.collector.episodes.state_machine import Command, EpisodeMachine, E
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.plan import Plan, random_draws
 from faultset.collector.platforms.base import CannotStart, EpisodePlatform
-from faultset.collector.platforms.journal import Journal
-from faultset.collector.platforms.journaled import UndoFailed
+from faultset.collector.platforms.journal import Journal, UndoFailed
 from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError
 from faultset.core.times import SECOND_NS

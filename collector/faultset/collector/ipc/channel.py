@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
+import selectors
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar, cast, get_args
+from typing import Any, ClassVar, Generic, TypeVar, get_args, overload
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -41,7 +43,6 @@ class Request(Message, Generic[ResponseT]):
 
     @classmethod
     def answer_type(cls) -> Any:
-        """Return the type of the response."""
         return next(get_args(base)[0] for base in cls.__orig_bases__ if get_args(base))  # type: ignore[attr-defined]
 
 
@@ -56,20 +57,14 @@ def message_types() -> tuple[type[Message], ...]:
 
 def encode(message: Message) -> bytes:
     """Return a message as a line of JSON without the line end."""
-    return encode_value(type(message), message)
+    return _build_adapter(type(message)).dump_json(message)
 
 
-def decode(kind: type[ValueT], data: bytes | str) -> ValueT:
-    """Parse JSON into a message of type `kind`; raise InvalidMessage if it is invalid."""
-    return decode_value(kind, data)
-
-
-def encode_value(kind: Any, value: Any) -> bytes:
-    """Return a value of type `kind` as a line of JSON without the line end."""
-    return _build_adapter(kind).dump_json(value)
-
-
-def decode_value(kind: Any, data: bytes | str) -> Any:
+@overload
+def decode(kind: type[ValueT], data: bytes | str) -> ValueT: ...
+@overload
+def decode(kind: Any, data: bytes | str) -> Any: ...
+def decode(kind: Any, data: bytes | str) -> Any:
     """Parse JSON into a value of type `kind`; raise InvalidMessage if it is invalid."""
     try:
         return _build_adapter(kind).validate_json(data)
@@ -78,8 +73,8 @@ def decode_value(kind: Any, data: bytes | str) -> Any:
         field = ".".join(str(key) for key in first["loc"])
         value = str(first["input"])
         raise InvalidMessage(
-            f"the message is not a valid {_format_type(kind)}: {f'{field}: ' if field else ''}{first['msg'].lower()}, "
-            f"got {value[:80]!r}; run the same version of faultset in all processes"
+            f"the message is not a valid {getattr(kind, '__name__', None) or kind}: {f'{field}: ' if field else ''}"
+            f"{first['msg'].lower()}, got {value[:80]!r}; run the same version of faultset in all processes"
         ) from None
 
 
@@ -87,10 +82,6 @@ def decode_value(kind: Any, data: bytes | str) -> Any:
 def _build_adapter(kind: Any) -> TypeAdapter[Any]:
     has_config = isinstance(kind, type) and issubclass(kind, Message)
     return TypeAdapter(kind) if has_config else TypeAdapter(kind, config=Message.__pydantic_config__)
-
-
-def _format_type(kind: Any) -> str:
-    return cast(str, getattr(kind, "__name__", None) or str(kind))
 
 
 Handlers = Mapping[type[Request[Any]], Callable[[Any], Any]]
@@ -114,22 +105,22 @@ def read_request(line: bytes, handlers: Handlers) -> Request[Any]:
 
 def encode_result(request: Request[Any], result: Any) -> bytes:
     """Return the response to a request as a line, including the line end."""
-    return b"result " + encode_value(request.answer_type(), result) + b"\n"
+    return b"result " + _build_adapter(request.answer_type()).dump_json(result) + b"\n"
 
 
 def encode_error(error: Exception | str) -> bytes:
     """Return an error response as a line, including the line end."""
     is_sentence = isinstance(error, str | PlatformError)
-    return b"error " + encode_value(str, str(error) if is_sentence else f"{type(error).__name__}: {error}") + b"\n"
+    return b"error " + json.dumps(str(error) if is_sentence else f"{type(error).__name__}: {error}").encode() + b"\n"
 
 
 def read_response(request: Request[ResponseT], line: bytes, process: str) -> ResponseT:
     """Return the response in a line; raise PlatformError if it is an error or invalid."""
     word, _, body = line.partition(b" ")
     if word == b"result":
-        return decode_value(request.answer_type(), body)
+        return decode(request.answer_type(), body)
     if word == b"error":
-        raise PlatformError(f"{process} failed to handle {type(request).__name__}: {decode_value(str, body)}")
+        raise PlatformError(f"{process} failed to handle {type(request).__name__}: {decode(str, body)}")
     raise InvalidMessage(f"a response of {process} must start with result or error, got {line[:80]!r}")
 
 
@@ -196,7 +187,6 @@ class Channel:
         return read_response(request, line, process)
 
     def close(self) -> None:
-        """Close the connection."""
         self._file.close()
         self._socket.close()
 
@@ -244,3 +234,120 @@ class Peer:
         if not line:
             raise ConnectionResetError(f"{self._path.stem} ended")
         return line
+
+
+class DeferredResponse(Generic[ResponseT]):
+    """A response that a handler returns instead of a result and resolves later."""
+
+    def __init__(self, request: Request[ResponseT]) -> None:
+        self._request = request
+        self._send: Callable[[bytes], None] | None = None
+        self._line: bytes | None = None
+
+    def resolve(self, result: ResponseT) -> None:
+        """Send the result; only the first response counts."""
+        self._respond(encode_result(self._request, result))
+
+    def fail(self, error: str) -> None:
+        """Send an error; only the first response counts."""
+        self._respond(encode_error(error))
+
+    def attach(self, send: Callable[[bytes], None]) -> None:
+        """Set the function that sends the response; if the response already exists, send it now."""
+        self._send = send
+        if self._line is not None:
+            send(self._line)
+
+    def _respond(self, line: bytes) -> None:
+        if self._line is None:
+            self._line = line
+            if self._send is not None:
+                self._send(line)
+
+
+class Server:
+    """Serves requests of any number of clients on a Unix socket.
+
+    Parameters
+    ----------
+    selector
+        Selector of the event loop; the data of each key is a callback that takes the event mask.
+    handlers
+        Handler functions by request type; they may return a DeferredResponse.
+    """
+
+    def __init__(self, path: Path, selector: selectors.BaseSelector, handlers: Handlers):
+        self._selector = selector
+        self._handlers = handlers
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        path.unlink(missing_ok=True)
+        self._listener.bind(str(path))
+        self._listener.listen(16)
+        self._listener.setblocking(False)
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def _accept(self, _: int) -> None:
+        connection, _address = self._listener.accept()
+        _Client(connection, self._selector, self._handlers)
+
+
+class _Client:
+    def __init__(self, connection: socket.socket, selector: selectors.BaseSelector, handlers: Handlers):
+        self._socket, self._selector, self._handlers = connection, selector, handlers
+        self._received, self._unsent = b"", b""
+        connection.setblocking(False)
+        selector.register(connection, selectors.EVENT_READ, self._ready)
+
+    def _ready(self, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._flush()
+        if mask & selectors.EVENT_READ:
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close()
+            return
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            self._serve(line)
+
+    def _serve(self, line: bytes) -> None:
+        try:
+            request = read_request(line, self._handlers)
+            result = self._handlers[type(request)](request)
+            if isinstance(result, DeferredResponse):
+                result.attach(self._send)
+            else:
+                self._send(encode_result(request, result))
+        except Exception as error:
+            self._send(encode_error(error))
+
+    def _send(self, line: bytes) -> None:
+        self._unsent += line
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._socket.fileno() < 0:
+            return
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._close()
+            return
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
+        self._selector.modify(self._socket, events, self._ready)
+
+    def _close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._selector.unregister(self._socket)
+            self._socket.close()

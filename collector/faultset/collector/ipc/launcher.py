@@ -20,21 +20,143 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faultset.collector.ipc.channel import Message, decode, encode
-from faultset.collector.ipc.forking import call_function, check_single_thread, spawn
+from faultset.collector.ipc.channel import (
+    Channel,
+    Message,
+    decode,
+    encode,
+)
 from faultset.core.errors import PlatformError
-from faultset.core.processes import die_with_parent, import_path, name_process, python_command
+from faultset.core.processes import (
+    die_with_parent,
+    import_path,
+    name_process,
+    python_command,
+    session_nice,
+    set_session_nice,
+)
+
+
+def check_single_thread() -> None:
+    """Raise RuntimeError if this process has several threads, because a fork copies only the calling thread."""
+    if threading.active_count() > 1:
+        names = ", ".join(thread.name for thread in threading.enumerate())
+        raise RuntimeError(f"importing the programs started threads ({names}), so forking is not safe")
+
+
+def call_function(path: str, arguments: Sequence[Any]) -> Any:
+    """Import and call `module:function`."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)(*arguments)
+
+
+def spawn(
+    program: Callable[[list[str]], object] | str,
+    argv: Sequence[str],
+    *,
+    group: int | None,
+    output: tuple[int, int],
+    env: Mapping[str, str],
+    folder: Path,
+    delay_s: float = 0.0,
+) -> int:
+    """Fork a process that becomes a program; return its pid.
+
+    Parameters
+    ----------
+    program
+        A function of the arguments after the program's name, or the file to execute.
+    group
+        Process group of the child, joined before this returns; 0 for a new group, None for a new session.
+    output
+        File descriptors for stdout and stderr; closed here.
+    delay_s
+        Delay before the program starts.
+    """
+    parent = os.getpid()
+
+    def become() -> object:
+        _detach(output)
+        if group is None:
+            os.setsid()
+        else:
+            os.setpgid(0, group)
+        die_with_parent(parent)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(env)
+        if delay_s:
+            time.sleep(delay_s)
+        if isinstance(program, str):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.execve(program, list(argv), dict(env))
+        name_process(argv[-1] if len(argv) == 2 else os.path.basename(argv[0]))
+        sys.argv = list(argv)
+        return program(list(argv[1:]))
+
+    pid = os.fork()
+    if pid == 0:
+        _exit_with(become)
+    if group is not None:
+        _join(pid, group or pid)
+    for descriptor in set(output):
+        os.close(descriptor)
+    return pid
+
+
+def _exit_with(function: Callable[[], object]) -> None:
+    """Call a function in a forked child and exit with its result."""
+    code = 1
+    try:
+        result = function()
+        code = result if isinstance(result, int) else 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code & 0xFF)
+
+
+def _detach(output: tuple[int, int]) -> None:
+    """Reset the parent's signal handlers, close its files and redirect the standard streams."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output[0], 1)
+    os.dup2(output[1], 2)
+    os.closerange(3, 4096)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+
+
+def _join(pid: int, group: int) -> None:
+    """Add a child to its process group; do nothing if it has already joined or ended."""
+    try:
+        os.setpgid(pid, group)
+    except (PermissionError, ProcessLookupError):
+        return
+
 
 PRELOADED = (
     "faultset.collector.runtime.service",
     "faultset.collector.runtime.stores.server",
     "faultset.collector.load.__main__",
-    "faultset.collector.platforms.local.node.node",
+    "faultset.collector.platforms.local.node",
     "faultset.collector.platforms.local.relay.process",
 )
 """Modules that the launcher imports; none imports a table library, whose memory every service would inherit."""
@@ -48,8 +170,6 @@ class StartProcess(Message):
 
     Attributes
     ----------
-    name
-        Name of the process.
     function
         The function, as `module:name`.
     arguments
@@ -68,10 +188,6 @@ class ForkedProcess:
 
     Parameters
     ----------
-    pid
-        Its process id.
-    handle
-        Its process file descriptor.
     exit_code
         Pipe on which the launcher reports its exit code.
     """
@@ -121,17 +237,7 @@ class ForkedProcess:
 
 
 class LauncherClient:
-    """Client of a launcher process.
-
-    Parameters
-    ----------
-    connection
-        Socket of the launcher.
-    pid
-        Process id of the launcher.
-    wait
-        Waits until the launcher has ended.
-    """
+    """Client of a launcher process."""
 
     def __init__(self, connection: socket.socket, pid: int, wait: Callable[[], object]):
         self.pid, self.owner, self.has_ended = pid, os.getpid(), False
@@ -164,15 +270,7 @@ class LauncherClient:
 
 
 class LauncherServer:
-    """The launcher's loop: starts processes and reports their exit codes until the program ends.
-
-    Parameters
-    ----------
-    connection
-        Socket to the program that uses the launcher.
-    program
-        Process id of that program.
-    """
+    """The launcher's loop: starts processes and reports their exit codes until the program ends."""
 
     def __init__(self, connection: socket.socket, program: int):
         self._connection, self._program = connection, program
@@ -290,6 +388,107 @@ def main(arguments: Sequence[str]) -> None:
         return
     _launcher = _fork_launcher()
     call_function(arguments[0], ())
+
+
+def environment() -> dict[str, str]:
+    """Return the environment for a Python child process, which must cache bytecode and find our packages."""
+    import faultset
+
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    roots = [str(Path(folder).parent) for folder in faultset.__path__]
+    inherited = [env["PYTHONPATH"]] if env.get("PYTHONPATH") else []
+    env["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*roots, *inherited]))
+    return env
+
+
+def launch(name: str, function: str, arguments: Sequence[Any], *, folder: Path, log: Path) -> ForkedProcess:
+    """Call `module:function` with the arguments in a new process, which ends with this program."""
+    request = StartProcess(
+        name=name, function=function, arguments=json.dumps(list(arguments)), folder=folder, environment=environment()
+    )
+    process = get_launcher().start(request, log)
+    if nice := session_nice():
+        set_session_nice(nice, process.pid)
+    return process
+
+
+_TAIL_LINES = 3
+
+
+class HelperProcess:
+    """A process that serves requests on a socket.
+
+    Parameters
+    ----------
+    name
+        Name of the process, its socket and its log.
+    function
+        The function that it runs, as `module:function`.
+    arguments
+        JSON values that the function receives after the path of the socket.
+    sockets, logs
+        Folders for the socket and the log.
+    """
+
+    def __init__(self, name: str, function: str, arguments: Sequence[Any], *, sockets: Path, logs: Path):
+        self.name = name
+        self.socket = sockets / f"{name}.sock"
+        self.socket.unlink(missing_ok=True)
+        self._log = logs / f"{name}.log"
+        self._process = launch(name, function, [str(self.socket), *arguments], folder=logs, log=self._log)
+
+    def connect(self, *, timeout_s: float = 60.0) -> Channel:
+        """Wait for the socket and connect; raise PlatformError if the process ends or does not start in time."""
+        waited_s = 0.0
+        while not self.socket.exists():
+            try:
+                self._process.wait(0.02)
+            except subprocess.TimeoutExpired:
+                waited_s += 0.02
+                if waited_s > timeout_s:
+                    raise PlatformError(f"{self.name} did not start within {timeout_s:g} s; see {self._log}") from None
+                continue
+            self.check()
+        return Channel(self.socket, timeout_s=timeout_s)
+
+    def check(self) -> None:
+        """Raise PlatformError if the process has ended or is stopped; a stopped process is killed first."""
+        code = self._process.poll()
+        if code is not None:
+            raise PlatformError(f"{self.name} ended with code {code}; last log lines: {self.last_lines()}")
+        if is_stopped(self._process.pid):
+            self._process.kill()
+            self._process.wait()
+            raise PlatformError(f"{self.name} was stopped by a signal, so its data is invalid; do not stop it")
+
+    def last_lines(self) -> str:
+        return tail(self._log)
+
+    def stop(self) -> None:
+        """End the process; may be called twice."""
+        try:
+            self._process.terminate()
+            self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def is_stopped(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state == "T"
+
+
+def tail(path: Path) -> str:
+    """Return the last lines of a file joined by ` | `; `nothing` if there are none."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    return " | ".join(line.strip() for line in text.splitlines()[-_TAIL_LINES:] if line.strip()) or "nothing"
 
 
 if __name__ == "__main__":

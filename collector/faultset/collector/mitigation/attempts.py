@@ -19,7 +19,7 @@ from faultset.collector.mitigation.messages import (
 )
 from faultset.collector.mitigation.mitigators import CallQueue, LiveTools, run_mitigator
 from faultset.collector.platforms.base import Platform
-from faultset.collector.platforms.journaled import UndoFailed
+from faultset.collector.platforms.journal import UndoFailed
 from faultset.core.errors import UsageError
 from faultset.core.times import SECOND_NS
 

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from faultset.collector.faults.resources import counter_now, cpu_cores
 from faultset.collector.platforms.base import Platform
-from faultset.collector.platforms.journal import merge_patch
-from faultset.collector.platforms.objects import ObjectNotFound
+from faultset.collector.platforms.objects import ObjectNotFound, merge_patch
 from faultset.core.errors import suggest
 from faultset.core.times import SECOND_NS
 from faultset.datasets.kubectl.cluster_state import PodLogLine, Runs, Usage

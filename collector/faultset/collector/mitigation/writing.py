@@ -13,8 +13,8 @@ import jsonpointer
 import yaml
 
 from faultset.collector.mitigation.live_state import WORKLOADS, CommandRefused, KubectlSession
-from faultset.collector.platforms.journal import SERVER_FIELDS, list_assigned_fields, merge
-from faultset.collector.platforms.objects import ObjectNotFound, is_rolled_out
+from faultset.collector.platforms.journal import SERVER_FIELDS, list_assigned_fields
+from faultset.collector.platforms.objects import ObjectNotFound, is_rolled_out, merge
 from faultset.core.errors import PlatformError
 from faultset.core.regular_files import read_regular
 from faultset.core.times import rfc3339

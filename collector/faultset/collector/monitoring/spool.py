@@ -29,13 +29,7 @@ _OTHER_FOLDER = "listings"
 
 
 class RateLimiter:
-    """Waits before each request to keep the rate of requests below a limit.
-
-    Parameters
-    ----------
-    requests_per_s
-        Maximum rate.
-    """
+    """Waits before each request to keep the rate of requests below a limit."""
 
     def __init__(
         self,
@@ -50,7 +44,6 @@ class RateLimiter:
         self._lock = threading.Lock()
 
     def __call__(self) -> None:
-        """Wait until the next request is allowed."""
         with self._lock:
             now_s = self._clock()
             wait_s = max(0.0, self._next_s - now_s)
@@ -68,11 +61,6 @@ class Spool:
         Created if it does not exist.
     request
         Description of the recording; a folder with the responses of another recording is refused.
-
-    Raises
-    ------
-    UsageError
-        The folder belongs to another request.
     """
 
     def __init__(self, folder: Path, request: Mapping[str, Any]) -> None:
@@ -91,7 +79,6 @@ class Spool:
 
     @property
     def data_folders(self) -> list[Path]:
-        """Folders that contain telemetry."""
         return [self.folder / name for name in FOLDERS if (self.folder / name).is_dir()]
 
     def find(self, key: str) -> bytes | None:
@@ -119,8 +106,6 @@ class SpooledEndpoint(Endpoint):
 
     Parameters
     ----------
-    endpoint
-        The server.
     folder
         Folder for all responses; by default it depends on the path of the request.
     """
@@ -130,7 +115,6 @@ class SpooledEndpoint(Endpoint):
         self._endpoint, self._spool, self._folder = endpoint, spool, folder
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
-        """Return the body of the response; raise TruncatedResponse or PlatformError."""
         key = _hash_request(self.name, path, params or {})
         saved = self._spool.find(key)
         if saved is not None:

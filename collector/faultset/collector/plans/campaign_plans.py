@@ -23,7 +23,7 @@ from faultset.collector.plans.recording_plan import RecordingPlan, check_recordi
 from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, parse_traffic
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.runtime.app_code import is_folder
-from faultset.collector.sources.registry import check_together, load_source
+from faultset.collector.sources.recorder import check_together, load_source
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 from faultset.core.files import canonical_json

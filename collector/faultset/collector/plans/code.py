@@ -11,7 +11,7 @@ from faultset.collector.faults.registry import GROUP as FAULTS
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.load.driver import GROUP as LOAD_DRIVERS
 from faultset.collector.platforms.hosts import GROUP as PLATFORMS
-from faultset.collector.sources.registry import GROUP as SOURCES
+from faultset.collector.sources.recorder import GROUP as SOURCES
 from faultset.core.code_identity import CodeIdentity, code_identity, path_identity, plugin_identity
 from faultset.core.plugins import plugins
 

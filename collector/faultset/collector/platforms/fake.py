@@ -5,6 +5,7 @@ Containers start and stop immediately and run no program. Telemetry consists of 
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,20 +15,169 @@ import pyarrow as pa
 
 from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
 from faultset.collector.platforms.base import HostLoad
-from faultset.collector.platforms.cluster.cluster import SimulatedCluster
+from faultset.collector.platforms.cluster.cluster import Cluster
+from faultset.collector.platforms.cluster.context import (
+    Command,
+    ContainerExited,
+    ProbeContainer,
+    ProbeResult,
+    Report,
+    SignalContainer,
+    StartContainer,
+    Started,
+    StartFailed,
+)
 from faultset.collector.platforms.cluster.object_store import ObjectStore
 from faultset.collector.platforms.impairments import Impairment
-from faultset.collector.platforms.journal import Journal, UndoOperation
-from faultset.collector.platforms.journaled import JournaledPlatform
+from faultset.collector.platforms.journal import Journal, JournaledPlatform, UndoOperation
 from faultset.collector.platforms.objects import deep_copy
 from faultset.collector.sources.contract import Source
 from faultset.collector.spec.app import AppSpec
-from faultset.collector.spec.containers import SPANS_PORT
+from faultset.collector.spec.containers import PAUSE_REPOSITORY, SPANS_PORT
 from faultset.collector.spec.credentials import SecretKey
 from faultset.collector.spec.manifests import manifests, service_manifests, workload
 from faultset.core.errors import PlatformError
+from faultset.core.times import SECOND_NS
 from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
+
+_MAX_ROUNDS = 1000
+
+
+class SimulatedCluster:
+    """A `Cluster` with a simulated clock and node.
+
+    Containers start and stop immediately and pass their probes; only pause containers fail them.
+
+    Parameters
+    ----------
+    now_ns
+        Initial time; only `advance` changes it.
+
+    Attributes
+    ----------
+    missing_programs
+        Programs that cannot be started.
+    ignores_term
+        Pods whose containers ignore SIGTERM.
+    """
+
+    def __init__(
+        self,
+        *,
+        now_ns: int,
+        namespace: str,
+        label_key: str,
+        seed: int = 7,
+        back_off_factor: float = 1.0,
+        allocatable: Mapping[str, str] | None = None,
+    ):
+        self.now_ns = now_ns
+        self.running: dict[tuple[str, str], StartContainer] = {}
+        self.missing_programs: set[str] = set()
+        self.ignores_term: set[str] = set()
+        self._services, self._pods = itertools.count(1), itertools.count(1)
+        self.cluster = Cluster(
+            clock=self.time_ns,
+            seed=seed,
+            namespace=namespace,
+            label_key=label_key,
+            service_address=self._service_address,
+            pod_address=self._pod_address,
+            back_off_factor=back_off_factor,
+            allocatable=allocatable,
+        )
+        self.store = self.cluster.store
+        self.settle()
+
+    def time_ns(self) -> int:
+        return self.now_ns
+
+    def settle(self) -> None:
+        """Run the controllers until nothing is due."""
+        for _ in range(_MAX_ROUNDS):
+            if not self.cluster.due:
+                return
+            for command in self.cluster.reconcile():
+                self._perform(command)
+        raise AssertionError(f"the controllers are still acting after {_MAX_ROUNDS} rounds")
+
+    def advance(self, seconds: float) -> None:
+        """Advance the clock and run the controllers whenever something is due."""
+        end_ns = self.now_ns + round(seconds * SECOND_NS)
+        while (due_ns := self.cluster.context.due_ns) is not None and due_ns <= end_ns:
+            self.now_ns = max(self.now_ns, due_ns)
+            self.settle()
+        self.now_ns = end_ns
+        self.settle()
+
+    def end(self, *pods: str, code: int = 2, out_of_memory: bool = False) -> None:
+        """End the containers of pods, as if their programs had exited."""
+        for key, started in [*self.running.items()]:
+            if started.pod in pods:
+                self._end(key, code, out_of_memory=out_of_memory)
+        self.settle()
+
+    def _perform(self, command: Command) -> None:
+        report: Report | None = None
+        match command:
+            case StartContainer():
+                report = self._start(command)
+            case ProbeContainer():
+                report = self._probe(command)
+            case SignalContainer():
+                key = (command.uid, command.container)
+                started = self.running.get(key)
+                if started and (command.signal == "KILL" or started.pod not in self.ignores_term):
+                    self._end(key, 137 if command.signal == "KILL" else 0)
+            case _:
+                pass
+        if report is not None:
+            self.cluster.handle(report)
+
+    def _start(self, command: StartContainer) -> Report:
+        fields: dict[str, Any] = {
+            "uid": command.uid,
+            "container": command.container,
+            "attempt": command.attempt,
+            "time_ns": self.now_ns,
+        }
+        program = command.command[0] if command.command else ""
+        if program in self.missing_programs:
+            return StartFailed(**fields, message=f'exec: "{program}": executable file not found')
+        self.running[command.uid, command.container] = command
+        return Started(**fields)
+
+    def _probe(self, probe: ProbeContainer) -> Report:
+        started = self.running.get((probe.uid, probe.container))
+        refuses = started is None or started.image.rpartition(":")[0] == PAUSE_REPOSITORY
+        return ProbeResult(
+            uid=probe.uid,
+            container=probe.container,
+            attempt=probe.attempt,
+            purpose=probe.purpose,
+            time_ns=self.now_ns,
+            failure=f"dial tcp {probe.address}:{probe.port}: connect: connection refused" if refuses else "",
+        )
+
+    def _end(self, key: tuple[str, str], code: int, *, out_of_memory: bool = False) -> None:
+        started = self.running.pop(key)
+        report = ContainerExited(
+            uid=started.uid,
+            container=started.container,
+            attempt=started.attempt,
+            time_ns=self.now_ns,
+            exit_code=code,
+            out_of_memory=out_of_memory,
+            detail=f"Killed process of pod {started.pod}" if out_of_memory else "",
+        )
+        self.cluster.handle(report)
+
+    def _service_address(self) -> str:
+        return f"127.9.0.{next(self._services)}"
+
+    def _pod_address(self) -> str:
+        return f"127.9.1.{next(self._pods)}"
 
 
 def follow_custom_resource(app: AppSpec, store: ObjectStore) -> bool:
@@ -83,7 +233,6 @@ class FakeSource:
         self.interval_s: float | None = 1.0
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a time window."""
         schema = pa.schema([field for field in TABLES[self.table] if field.name != "episode"])
         column = "scheduled" if self.table == "requests" else "time"
         rows = [row for row in self.rows if start_ns <= row[column] < end_ns]
@@ -139,7 +288,6 @@ class FakePlatform(JournaledPlatform):
         self._settle()
 
     def deploy(self) -> None:
-        """Apply the manifests."""
         self.calls.append(("deploy",))
         endpoint = f"http://telemetry:{SPANS_PORT}"
         self.apply(manifests(self.app, telemetry_endpoint=endpoint))
@@ -148,25 +296,20 @@ class FakePlatform(JournaledPlatform):
             self.apply([*service_manifests(self.app, component), workload(self.app, component, endpoint)])
 
     def start_load(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic = CONSTANT_TRAFFIC) -> None:
-        """Record the call."""
         self.calls.append(("start_load", seed, rate_rps, mix))
 
     def step_load(self, factor: float) -> None:
-        """Record the call."""
         self.calls.append(("step_load", factor))
 
     def apply(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Create or replace objects; not journaled."""
         for manifest in objects:
             self.simulation.store.apply(manifest)
         self._settle()
 
     def find(self, kind: str, name: str) -> Object | None:
-        """Return a copy of one object, or None."""
         return deep_copy(self.simulation.store.find(kind, name))
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
-        """Return copies of all objects of a kind with the labels."""
         return self.simulation.store.list(kind, labels)
 
     def run_command(self, pod: str, argv: Sequence[str]) -> str:
@@ -201,7 +344,6 @@ class FakePlatform(JournaledPlatform):
         self._settle()
 
     def change_secret(self, changed: SecretKey, text: str, *, copied_from: SecretKey) -> None:
-        """Record the call and change the Secret."""
         self.calls.append(("secret", changed.secret, changed.key))
         super().change_secret(changed, text, copied_from=copied_from)
 
@@ -236,7 +378,6 @@ class FakePlatform(JournaledPlatform):
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """One source per table."""
         return {table: self.source_kinds.get(table, FakeSource)(table, rows) for table, rows in self.rows.items()}
 
     def measure_host_load(self, *, reset: bool = False) -> HostLoad:
@@ -244,15 +385,12 @@ class FakePlatform(JournaledPlatform):
         return self.load
 
     def clock_offsets_s(self) -> dict[str, float]:
-        """Return zeros: all sources use the same clock."""
         return dict.fromkeys(self.rows, 0.0)
 
     def stop_load(self) -> None:
-        """Record the call."""
         self.calls.append(("stop_load",))
 
     def teardown(self) -> None:
-        """Record the call."""
         self.torn_down = True
         self.calls.append(("teardown",))
 

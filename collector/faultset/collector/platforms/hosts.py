@@ -100,7 +100,7 @@ GROUP = "faultset.platforms"
 
 
 class PlatformHost(Protocol):
-    """A machine or cluster on which episodes can run."""
+    """A machine or cluster on which episodes can run; the defaults are for one that keeps nothing after an episode."""
 
     profiles: ClassVar[Mapping[str, Phases]]
     """Phases by profile name; at least `quick` and `standard`."""
@@ -142,8 +142,8 @@ class PlatformHost(Protocol):
         ...
 
     def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
-        """Return the needed capabilities that the host lacks, with the reason."""
-        ...
+        """Return the needed capabilities that the host lacks, with the reason; none by default."""
+        return {}
 
     def original_servers(self, drivers: Collection[str]) -> dict[str, str]:
         """Return the name and version of the server that each original store driver would start.
@@ -183,18 +183,16 @@ class PlatformHost(Protocol):
         PlatformError
             Something still exists; the message names it and the reason.
         """
-        ...
 
     def undo_abandoned(self, journal: Path) -> None:
         """Clean up after an episode whose collector has died; raise PlatformError if that fails.
 
         Undoes the changes in the journal and removes the objects of the episode.
         """
-        ...
 
     def remove_orphans(self) -> list[str]:
         """Remove objects left by dead collectors on any machine; return their names."""
-        ...
+        return []
 
 
 @runtime_checkable
@@ -227,24 +225,8 @@ def load_host_class(platform: str) -> type[PlatformHost]:
 
 
 def _check_host_class(name: str, loaded: Any) -> type[PlatformHost]:
-    require_class(
-        loaded,
-        "profiles",
-        "runs_code_of_folders",
-        "runs_deployed_apps",
-        "deploys_operators",
-        "original_store_kinds",
-        "settings",
-        "requirements",
-        "check",
-        "episode_capacity",
-        "unsupported_needs",
-        "original_servers",
-        "create_platform",
-        "await_removal",
-        "undo_abandoned",
-        "remove_orphans",
-    )
+    methods = (member for member in vars(PlatformHost) if not member.startswith("_"))
+    require_class(loaded, *PlatformHost.__annotations__, *methods)
     return loaded
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import pickle
 import time
@@ -131,15 +132,7 @@ class EventRecord:
 
 
 class EventRecorder:
-    """Records events in order.
-
-    Parameters
-    ----------
-    clock
-        Returns the time in nanoseconds since 1970.
-    service_of
-        Returns the workload that owns an object, or None.
-    """
+    """Records events in order."""
 
     def __init__(self, *, clock: Callable[[], int], service_of: Callable[[Mapping[str, Any]], str | None]):
         self.events: list[EventRecord] = []
@@ -148,11 +141,9 @@ class EventRecorder:
         self._counts: dict[tuple[str, str, str], int] = {}
 
     def normal(self, resource: Mapping[str, Any], reason: str, message: str) -> None:
-        """Record an event of type Normal."""
         self._record("Normal", resource, reason, message)
 
     def warning(self, resource: Mapping[str, Any], reason: str, message: str) -> None:
-        """Record an event of type Warning."""
         self._record("Warning", resource, reason, message)
 
     def reasons(self, name: str) -> list[str]:
@@ -192,15 +183,7 @@ class ObjectState:
 
 
 class ChangeLog:
-    """Records the states of objects in order, reduced to the recorded fields.
-
-    Parameters
-    ----------
-    clock
-        Returns the time in nanoseconds since 1970.
-    service_of
-        Returns the workload that owns an object, or None.
-    """
+    """Records the states of objects in order, reduced to the recorded fields."""
 
     def __init__(self, *, clock: Callable[[], int], service_of: Callable[[Mapping[str, Any]], str | None]):
         self.observations: list[ObjectState] = []
@@ -273,3 +256,33 @@ def rfc3339_ns(time_ns: int) -> str:
 @functools.lru_cache(maxsize=4)
 def _format_second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def merge(target: Any, change: Any) -> Any:
+    """Return the result of an RFC 7386 merge patch; the arguments are not changed."""
+    if not isinstance(change, Mapping):
+        return copy.deepcopy(change)
+    result = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in change.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
+def merge_patch(current: Any, target: Any) -> dict[str, Any]:
+    """Return the merge patch (RFC 7386) that turns one object into another; lists are replaced as a whole.
+
+    >>> merge_patch({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"c": 4, "d": 3}})
+    {'a': None, 'b': {'c': 4}}
+    """
+    change: dict[str, Any] = {key: None for key in current if key not in target}
+    for key, value in target.items():
+        before = current.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            if inner := merge_patch(before, value):
+                change[key] = inner
+        elif value != before or key not in current:
+            change[key] = copy.deepcopy(value)
+    return change

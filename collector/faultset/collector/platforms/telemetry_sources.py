@@ -62,25 +62,14 @@ class EventSource:
         self._log = log
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-        """Yield the events in `[start_ns, end_ns)`."""
         rows = (
-            {
-                "time": event.time_ns,
-                "type": event.type,
-                "reason": event.reason,
-                "kind": event.kind,
-                "name": event.name,
-                "service": event.service,
-                "message": event.message,
-                "count": event.count,
-            }
+            {**vars(event), "time": event.time_ns}
             for event in list(self._log.events)
             if start_ns <= event.time_ns < end_ns
         )
         return _build_batches("events", rows)
 
     def discard(self, before_ns: int) -> None:
-        """Remove the events before a time."""
         # another thread appends, so only the beginning is changed
         del self._log.events[: sum(1 for _ in takewhile(lambda event: event.time_ns < before_ns, self._log.events))]
 
@@ -98,23 +87,11 @@ class ObjectSource:
         self._log = log
 
     def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
-        """Yield the states in `[start_ns, end_ns)`."""
         observations = self._log.observe(start_ns, end_ns, int(OBJECT_INTERVAL_S * 1e9))
-        rows = (
-            {
-                "time": observation.time_ns,
-                "kind": observation.kind,
-                "name": observation.name,
-                "service": observation.service,
-                "state": observation.state,
-                "data": observation.data,
-            }
-            for observation in observations
-        )
+        rows = ({**vars(observation), "time": observation.time_ns} for observation in observations)
         return _build_batches("objects", rows)
 
     def discard(self, before_ns: int) -> None:
-        """Remove the states before a time."""
         self._log.discard(before_ns)
 
     def close(self) -> None:
@@ -128,8 +105,6 @@ class LogSource:
     ----------
     folder
         Contains `<pod>/<container>/<restart>.log` in the format of container runtimes.
-    service_of_pod
-        Returns the workload that owns a pod, by its name.
     """
 
     table = "logs"

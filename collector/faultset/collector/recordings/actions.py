@@ -15,7 +15,7 @@ from faultset.collector.episodes.recording import describe_system
 from faultset.collector.episodes.state_machine import Command
 from faultset.collector.plans.campaign_plans import LATE_S
 from faultset.collector.plans.recording_plan import draw_recording_decoys
-from faultset.collector.platforms.journaled import UndoFailed
+from faultset.collector.platforms.journal import UndoFailed
 from faultset.collector.recordings.chunks import ChunkRecorder, recorded_s
 from faultset.collector.recordings.incidents import LiveIncident
 from faultset.collector.recordings.machine import RecordingMachine

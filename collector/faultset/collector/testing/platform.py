@@ -20,8 +20,7 @@ from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.objects import ObjectNotFound, is_active, is_ready
 from faultset.collector.runtime.stores import ORIGINAL_DRIVERS
 from faultset.collector.sources.contract import Source, SourceTarget
-from faultset.collector.sources.recorder import read_rows
-from faultset.collector.sources.registry import SourceSpec, load_source, source_spec
+from faultset.collector.sources.recorder import SourceSpec, load_source, read_rows, source_spec
 from faultset.core.errors import PlatformError
 from faultset.datasets.format.schemas import TABLES, time_column, without_episode
 

@@ -28,7 +28,7 @@ def geo(bench, manifest):
 
 
 def crash_until_it_waits(bench, times):
-    """Crash as soon as it runs, `times` times, and return the waits between a crash and the next start."""
+    """Crash geo `times` times as soon as it runs; return the waits between each crash and the next start."""
     waits = []
     for _ in range(times):
         bench.end(bench.name("geo"))

@@ -47,7 +47,7 @@ Handler = Callable[[str, str, dict[str, list[str]], bytes], Any]
 
 
 class JsonServer:
-    """Serves what a function returns as JSON, and remembers what it was asked."""
+    """Serves the results of a function as JSON, and records the requests."""
 
     def __init__(self, answer: Handler):
         self.answer = answer
@@ -97,7 +97,7 @@ class JsonServer:
 
 @dataclass
 class Prometheus:
-    """Samples and what the server says of itself; answers the queries that the source makes."""
+    """Samples and metadata of a server; responds to the queries of the source."""
 
     samples: list[tuple[dict[str, str], list[tuple[float, Any]]]] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
@@ -196,7 +196,7 @@ def _holds(found: str, sign: str, wanted: str) -> bool:
 
 @dataclass
 class Jaeger:
-    """Traces as the query API gives them: the newest first, and no more than the limit."""
+    """Traces as the query API returns them: the newest first, up to the limit."""
 
     traces: list[dict[str, Any]] = field(default_factory=list)
     before_answer: Callable[[str], None] = lambda path: None
@@ -234,7 +234,7 @@ def _matches(
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Handler], JsonServer]]:
-    """Start servers on loopback; all are stopped at the end."""
+    """Start servers on loopback, which stop after the test."""
     started: list[JsonServer] = []
 
     def start(answer: Handler) -> JsonServer:

@@ -39,7 +39,7 @@ print(answers)
 
 
 def answered(api: Api, namespace: str, sent: int) -> int:
-    """Return how many of `sent` datagrams from the sender the receiver answers."""
+    """Return how many of `sent` datagrams from the sender reach the receiver."""
     address = api.get(build_path("Pod", namespace, RECEIVER))["status"]["podIP"]
     return int(run_in_pod(api, namespace, SENDER, "main", ["python3", "-c", ASK, address, str(sent)]))
 

@@ -1,6 +1,6 @@
 """Make the images of the application for a test cluster that installs wheels into a base image.
 
-`python tests/collector/platforms/kubernetes/images.py all pause:3.9` loads all tags and the pause, and skips images
+`python tests/collector/platforms/kubernetes/settings.py all pause:3.9` loads all tags and the pause, and skips images
 that the cluster has with the same content. The environment variable FAULTSET_IMAGE_LOADER holds the command that makes
 and loads an image; it is called as `COMMAND NAME PIP-ARGUMENT...`. It is called once for all tags of the application,
 which share their layers and differ in the variable FAULTSET_BUILD, as in the Containerfile. FAULTSET_IMAGE_STORE holds
@@ -59,7 +59,7 @@ def image_name(tag: str) -> str:
 
 
 def load_images(*tags: str) -> list[str]:
-    """Load the images of the tags and return the names of those that were not there."""
+    """Load the images of the tags; return the names of those that were missing."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -86,7 +86,7 @@ def load_images(*tags: str) -> list[str]:
 
 
 def _with_first(tags: Iterable[str]) -> list[str]:
-    """Return the tags in order, with the first build if there is another one."""
+    """Return the tags in order, with the first build if there are others."""
     first = [FIRST] if any(tag in TAGS for tag in tags) else []
     return list(dict.fromkeys([*first, *tags]))
 

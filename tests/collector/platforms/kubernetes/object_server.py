@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from faultset.collector.platforms.journal import merge
+from faultset.collector.platforms.objects import merge
 
 _PATH = re.compile(r"(/api/v1|/apis/[^/]+/[^/]+)(?:/namespaces/([^/]+)(?=/))?/([^/]+)(?:/([^/]+))?(?:/([^/]+))?")
 _BUILT_IN = ("v1", "apps", "rbac.authorization.k8s.io", "storage.k8s.io", "apiextensions.k8s.io")

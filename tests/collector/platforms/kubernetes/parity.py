@@ -101,7 +101,7 @@ class HalvedEpisode:
         return result
 
     def client_failures(self) -> float:
-        """Growth of the share of requests without a good answer after the onset."""
+        """Growth of the share of failed requests after the onset."""
         requests = self.view.requests()
         before, after = requests[requests["scheduled"] < self.onset], requests[requests["scheduled"] >= self.onset]
 
@@ -153,7 +153,7 @@ def _states(texts: pd.Series) -> set[tuple[str, str | int]]:
 
 
 def unmatched(here: HalvedEpisode, there: HalvedEpisode) -> dict[str, set[str]]:
-    """Return the services that have clearly moved on one side, and on the other in no such way, not half as much."""
+    """Return the services whose metrics changed clearly on one side and less than half as much on the other."""
     return {
         service: how
         for one, other in ((here, there), (there, here))
@@ -163,14 +163,14 @@ def unmatched(here: HalvedEpisode, there: HalvedEpisode) -> dict[str, set[str]]:
 
 
 def comparable(here: dict[str, float], there: dict[str, float]) -> tuple[list[str], list[str]]:
-    """Return the reasons of both in order, without what only one shows and the other had no time left to show."""
+    """Return the reasons of both in order, without those that only one shows and the other had no time to show."""
     both = here.keys() & there.keys()
     first, second = ([r for r, left in seen.items() if r in both or left > LATE_S] for seen in (here, there))
     return first, second
 
 
 def by_plan(root: Path) -> dict[str, HalvedEpisode]:
-    """Return the episodes of a dataset by what they do: the fault, or the kind of episode without one."""
+    """Return the episodes of a dataset by fault, or by kind if they have none."""
     found = [
         HalvedEpisode(path) for path in sorted((root / "episodes").iterdir()) if not path.name.endswith(".incomplete")
     ]
@@ -178,5 +178,5 @@ def by_plan(root: Path) -> dict[str, HalvedEpisode]:
 
 
 def lacking(here: Counter[str], there: Counter[str]) -> set[str]:
-    """Return the templates that come several times on one side and never on the other."""
+    """Return the templates that occur several times on one side and never on the other."""
     return {name for name, count in (here | there).items() if count >= MIN_LINES and not (here[name] and there[name])}

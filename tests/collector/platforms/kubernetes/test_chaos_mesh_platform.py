@@ -17,8 +17,7 @@ from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.impairments import Partition
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.kubernetes import preflight, recovery
-from faultset.collector.platforms.kubernetes.chaos_mesh_platform import ChaosMeshPlatform
-from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform
+from faultset.collector.platforms.kubernetes.platform import ChaosMeshPlatform, KubernetesPlatform
 from faultset.collector.platforms.kubernetes.recovery import recover_episode, remove_orphans
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
 from faultset.core.errors import UsageError
@@ -27,7 +26,7 @@ PAUSE = "registry.example/pause:1"
 
 
 class Cluster:
-    """An API server with one pod, which keeps the experiments that it is given and lets them act at once."""
+    """An API server with one pod, which stores experiments and injects them immediately."""
 
     def __init__(self, refused: Any):
         self.refused = refused

@@ -1,21 +1,25 @@
-"""Each requirement of a cluster is a row that says what was found and how to fix it."""
+"""The checks of a cluster, with an API server that answers as one does."""
 
 from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
+from faultset.collector.apps import load_app
 from faultset.collector.cli.doctor import doctor
 from faultset.collector.faults.registry import faults
 from faultset.collector.platforms.hosts import Requirement, unmet
 from faultset.collector.platforms.kubernetes import host, preflight
 from faultset.collector.platforms.kubernetes.checks import check_cluster
-from faultset.collector.platforms.kubernetes.permissions import check_permissions
+from faultset.collector.platforms.kubernetes.preflight import ROLE_RULES, check_permissions, operator_permissions
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
+from faultset.collector.spec.manifests import operator_rules
 from faultset.core.errors import PlatformError
 
 CPU = "container_cpu_usage_seconds_total"
@@ -25,7 +29,7 @@ ANNOTATED = "global: {scrape_interval: 5s}\nx: [__meta_kubernetes_pod_annotation
 
 @pytest.fixture(autouse=True)
 def probed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the node agent would find out; nothing is started here."""
+    """The result of the node agent's probe, without starting anything."""
     made: dict[str, Any] = {"unsupported": {}, "privileged": True, "error": None}
 
     def unsupported_needs(api: Any, repository: str = "") -> tuple[dict[str, str], bool]:
@@ -39,7 +43,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 @pytest.fixture
 def whole(api_server, prometheus, jaeger) -> Any:
-    """An API server of a cluster that has everything."""
+    """An API server of a cluster that meets all requirements."""
     prometheus.config = ANNOTATED
     prometheus.add(CPU, [(time.time(), 1)], **POD, container="coredns")
     prometheus.add("container_network_receive_bytes_total", [(time.time(), 1)], **POD, interface="eth0")
@@ -153,7 +157,7 @@ def test_an_agent_that_does_not_start_keeps_episodes_from_running(whole, connect
 
 @pytest.fixture
 def doctored(whole, connect, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return what the command says of a cluster that may have our images."""
+    """Return the output of doctor for a cluster with or without our images."""
     whole.nodes[0]["status"]["images"] = [{"names": [f"other:{n}"]} for n in range(50)]
     api = connect(whole)
     monkeypatch.setattr(host, "Api", lambda *args, **options: api)
@@ -214,3 +218,28 @@ def test_native_histograms_are_counted_and_those_without_rows_named(whole, conne
     row = _rows(connect(whole))["native histograms"]
     assert (row.ok, row.needed) == (False, False)
     assert row.found.startswith("1 become buckets, sum and count; queue_depth will have no rows")
+
+
+DOCS = Path(__file__).parents[4] / "docs" / "how-to"
+OPERATOR = load_app("tidb").operator
+
+
+def documented(file: str) -> set[tuple[str, str, str]]:
+    rules = yaml.safe_load((DOCS / file).read_text(encoding="utf-8"))["rules"]
+    return {(g, r, v) for rule in rules for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]}
+
+
+def test_the_documented_role_for_operators_is_what_the_platform_asks_for() -> None:
+    assert OPERATOR is not None
+    asked = operator_permissions(OPERATOR.resource)
+    assert documented("kubernetes-operator-role.yaml") == {
+        (rule.group, resource, verb) for rule in asked for resource in rule.resources for verb in rule.verbs
+    }
+
+
+def test_both_documented_roles_hold_everything_that_an_operator_is_given() -> None:
+    assert OPERATOR is not None
+    given = operator_rules(OPERATOR.resource)
+    needed = {(g, r, v) for rule in given for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]}
+    plain = {(rule.group, resource, verb) for rule in ROLE_RULES for resource in rule.resources for verb in rule.verbs}
+    assert needed <= plain | documented("kubernetes-operator-role.yaml")

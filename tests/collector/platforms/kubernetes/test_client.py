@@ -28,7 +28,7 @@ def _config(folder: Path, server: str) -> str:
 
 
 class Server:
-    """Answers in turn with what it was given; the last answer stays."""
+    """Sends the given responses in turn, then repeats the last one."""
 
     def __init__(self, refused: type[Exception], *answers: Any):
         self.answers, self.refused, self.asked = list(answers), refused, 0

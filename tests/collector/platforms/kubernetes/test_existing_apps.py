@@ -15,7 +15,7 @@ ROOT = "/apis/pingcap.com/v1alpha1/namespaces/tidb-cluster/tidbclusters"
 
 
 class FakeApi:
-    """An API server that knows the names of a few objects, by path."""
+    """An API server with a few named objects, by path."""
 
     def __init__(self, **names: list[str]):
         self.names = {"tidbclusters": ["basic"], "deployments": ["basic-discovery"], "namespaces": []} | names

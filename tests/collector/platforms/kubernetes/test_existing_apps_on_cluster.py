@@ -29,7 +29,7 @@ PARTS = ("frontend", "search", "geo", "rate", "profile", "recommendation", "user
 
 
 def _relabelled(telemetry_endpoint: str) -> Iterator[dict[str, Any]]:
-    """Yield a shop of the programs that exist here, labelled and named as some company would."""
+    """Yield a shop of existing programs with other labels and names."""
     for found in manifests(HOTEL, telemetry_endpoint=telemetry_endpoint):
         if found["kind"].startswith("PersistentVolume"):
             continue

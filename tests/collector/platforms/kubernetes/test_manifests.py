@@ -65,7 +65,7 @@ def objects(*, own_volumes: bool) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def workload(component: str, *, own_volumes: bool = False) -> dict[str, Any]:
-    """Return the StatefulSet that the operator makes of the custom resource."""
+    """Return the StatefulSet that the operator creates for the custom resource."""
     return stateful_set(TIDB, objects(own_volumes=own_volumes)["TidbCluster", "basic"], component, "http://t")
 
 
@@ -201,7 +201,7 @@ def _requirements() -> dict[str, str]:
 
 
 def _closure(names: set[str]) -> set[str]:
-    """Return the distributions and all that they need here, without extras."""
+    """Return distributions and their dependencies, without extras."""
     found, todo = set(), set(names)
     while todo:
         name = todo.pop()
@@ -244,7 +244,7 @@ def _imports(files: Iterable[Path]) -> set[str]:
 
 
 def _start(allowed: set[str]) -> subprocess.CompletedProcess[str]:
-    """Import what containers run, while everything but some distributions is as if it were not installed."""
+    """Import what containers run, as if only some distributions were installed."""
     command = [sys.executable, "-W", "ignore", "-c", ALONE, ",".join(sorted(allowed)), ",".join(ENTRIES)]
     path = os.pathsep.join(str(ROOT / part) for part in ("collector", "datasets", "baselines", "evaluators"))
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})

@@ -16,17 +16,17 @@ import pytest
 import yaml
 from cluster_campaigns import COLLECT, SHORT, await_phase
 
-from faultset.collector.ipc.processes import tail
+from faultset.collector.ipc.launcher import tail
 from faultset.collector.platforms.kubernetes.client import MERGE_PATCH, Api, build_path
 from faultset.collector.platforms.kubernetes.manifests import describe_unready
-from faultset.collector.platforms.kubernetes.namespaces import (
+from faultset.collector.platforms.kubernetes.objects import (
     RENEWED,
+    Objects,
     create_namespace,
     list_namespaces,
     remove_namespaces,
 )
-from faultset.collector.platforms.kubernetes.objects import Objects
-from faultset.collector.platforms.kubernetes.permissions import ROLE_RULES
+from faultset.collector.platforms.kubernetes.preflight import ROLE_RULES
 from faultset.core.errors import PlatformError
 
 pytestmark = pytest.mark.cluster

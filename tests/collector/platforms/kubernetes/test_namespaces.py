@@ -9,7 +9,7 @@ import pytest
 from object_server import ObjectServer
 
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.namespaces import (
+from faultset.collector.platforms.kubernetes.objects import (
     EPISODE,
     await_removal_of_episodes,
     create_namespace,

@@ -19,9 +19,9 @@ from datagrams import ECHO, RECEIVER, answered, is_gone, until
 
 from faultset.collector.platforms.impairments import Delay, Loss, Partition
 from faultset.collector.platforms.kubernetes.client import APPLY_PATCH, Api, build_path, run_in_pod
-from faultset.collector.platforms.kubernetes.images import app_image
-from faultset.collector.platforms.kubernetes.namespaces import PRIVILEGED
-from faultset.collector.platforms.kubernetes.node_agents import NodeAgents, agent_manifests
+from faultset.collector.platforms.kubernetes.impairer import NodeAgents, build_agent_manifest
+from faultset.collector.platforms.kubernetes.objects import PRIVILEGED
+from faultset.collector.platforms.kubernetes.settings import app_image
 from faultset.collector.platforms.objects import is_ready
 from faultset.core.errors import PlatformError
 
@@ -32,7 +32,7 @@ SENT = 300
 RENEWING = """
 import sys, time
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.node_agents import NodeAgents
+from faultset.collector.platforms.kubernetes.impairer import NodeAgents
 from faultset.collector.platforms.impairments import Partition
 api, (control, app) = Api(), sys.argv[1:]
 agents = NodeAgents(api, control)
@@ -45,7 +45,7 @@ time.sleep(600)
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Two pods that talk, and the agents beside them."""
+    """Two pods that exchange datagrams, and the agents of their nodes."""
 
     api: Api
     app: str
@@ -101,8 +101,8 @@ def bench(api: Api) -> Iterator[Bench]:
     for namespace, labels in ((made.app, {}), (made.control, PRIVILEGED)):
         api.post(build_path("Namespace", ""), {"metadata": {"name": namespace, "labels": labels}})
     try:
-        wanted = agent_manifests(namespace=made.control, image=IMAGE, app_namespace=made.app)
-        for one in wanted:
+        wanted = build_agent_manifest(namespace=made.control, image=IMAGE, app_namespace=made.app)
+        for one in [wanted]:
             path = build_path(one["kind"], made.control, one["metadata"]["name"])
             query = {"fieldManager": "test", "force": True}
             api.call("PATCH", path, query=query, body=one, content_type=APPLY_PATCH)
@@ -150,15 +150,15 @@ def test_a_partition_lets_nothing_in_or_out_and_can_follow_a_loss(bench: Bench, 
 
 
 def test_delay_works_or_is_refused_with_the_reason(bench: Bench, agents: NodeAgents) -> None:
-    capabilities = agents.capabilities()
-    assert capabilities.loss
-    assert capabilities.partition
-    assert capabilities.kill
-    if capabilities.delay:
+    missing = agents.missing_capabilities()
+    assert "loss" not in missing
+    assert "partition" not in missing
+    assert "kill" not in missing
+    if "delay" not in missing:
         agents.impair(bench.pod(), Delay(latency_s=0.2))
         assert agents.impaired_packets(bench.pod()) >= 0
     else:
-        assert "netem" in capabilities.reasons["delay"]
+        assert "netem" in missing["delay"]
         with pytest.raises(PlatformError, match="delay is not supported here: the kernel does not support netem"):
             agents.impair(bench.pod(), Delay(latency_s=0.2))
 

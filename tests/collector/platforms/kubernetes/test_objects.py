@@ -11,8 +11,13 @@ from object_server import DEFINITIONS, ObjectServer
 from faultset.collector.apps import load_app
 from faultset.collector.platforms.kubernetes import objects
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.namespaces import MANAGED
-from faultset.collector.platforms.kubernetes.objects import USER_PREFIX, Objects, SharedDefinition, remove_unused
+from faultset.collector.platforms.kubernetes.objects import (
+    MANAGED,
+    USER_PREFIX,
+    Objects,
+    SharedDefinition,
+    remove_unused,
+)
 from faultset.core.errors import PlatformError
 
 

@@ -14,7 +14,7 @@ from faultset.collector.apps import load_app
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.kubernetes import platform as module
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.namespaces import ABANDONED_AFTER_S, RENEWED
+from faultset.collector.platforms.kubernetes.objects import ABANDONED_AFTER_S, RENEWED
 from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform
 from faultset.collector.platforms.kubernetes.recovery import recover_episode, remove_orphans
 from faultset.collector.platforms.kubernetes.settings import ClusterSettings
@@ -33,7 +33,7 @@ def api(object_server: ObjectServer, connect: Callable[..., Api]) -> Api:
 
 @pytest.fixture
 def make(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    """Return platforms of tidb, each with a folder and a journal of its own; what they run is stopped at the end."""
+    """Return tidb platforms with separate folders and journals; their programs stop after the test."""
     monkeypatch.setattr(module, "discover", lambda *args, **kwargs: SimpleNamespace(otlp_http="http://jaeger:4318"))
     made: list[KubernetesPlatform] = []
 

@@ -14,9 +14,9 @@ import images
 import pytest
 from cluster_campaigns import COLLECT, SHORT, await_phase
 
-from faultset.collector.ipc.processes import tail
+from faultset.collector.ipc.launcher import tail
 from faultset.collector.platforms.kubernetes.client import Api, build_path
-from faultset.collector.platforms.kubernetes.namespaces import list_namespaces
+from faultset.collector.platforms.kubernetes.objects import list_namespaces
 from faultset.collector.runtime.builds import TAGS
 from faultset.datasets.format.labels import read_label
 from faultset.datasets.views import EpisodeView

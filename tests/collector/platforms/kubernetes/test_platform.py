@@ -17,7 +17,7 @@ from faultset.core.errors import PlatformError
 
 
 class Pods:
-    """An API server that has one pod, and counts how often it is asked for all."""
+    """An API server with one pod, which counts list requests."""
 
     def __init__(self, reason: str):
         self.lists = 0
@@ -36,7 +36,7 @@ Waiting = Callable[[Pods], KubernetesPlatform]
 
 @pytest.fixture
 def waiting(connect: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Waiting:
-    """Return a platform of an API server on loopback that looks without a pause."""
+    """Return a platform that polls without pauses, connected to an API server on loopback."""
     monkeypatch.setattr(module.KubernetesPlatform, "poll_s", 0.0)
 
     def make(pods: Pods) -> KubernetesPlatform:

@@ -9,7 +9,7 @@ import pytest
 from cluster_campaigns import COLLECT
 
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.namespaces import list_namespaces
+from faultset.collector.platforms.kubernetes.objects import list_namespaces
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
 

@@ -18,7 +18,7 @@ import yaml
 from cluster_campaigns import COLLECT, SHORT, await_phase
 
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.namespaces import list_namespaces
+from faultset.collector.platforms.kubernetes.objects import list_namespaces
 from faultset.datasets.format.labels import read_journal, read_label
 from faultset.datasets.views import EpisodeView
 
@@ -52,7 +52,7 @@ def test_an_episode_whose_load_was_evicted_is_repeated(api: Api, tmp_path: Path)
 
 
 class Gate:
-    """A relay on loopback before the API server, which can be shut for a while."""
+    """A relay on loopback in front of the API server, which can be closed for a while."""
 
     def __init__(self, host: str, port: int):
         self._to, self.is_open = (host, port), True

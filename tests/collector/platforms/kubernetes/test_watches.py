@@ -18,7 +18,7 @@ HOTEL = load_app("hotel")
 
 
 class FakeObjects:
-    """Lists and watches that are told what to send."""
+    """Scripted lists and watches."""
 
     def __init__(self, lists: list[list[dict[str, Any]]], watches: list[Any]):
         self.lists, self.watches, self.namespace = lists, watches, "hotel-1"
@@ -57,8 +57,7 @@ def until(condition: Callable[[], bool]) -> None:
 def test_a_watch_that_is_too_old_lists_again_and_tells_what_has_gone_meanwhile() -> None:
     told: list[tuple[str, bool]] = []
     objects = FakeObjects(
-        [[pod("a"), pod("b")], [pod("b"), pod("c")]],
-        [[{"type": "ADDED", "object": pod("d")}], [Expired("too old")]],
+        [[pod("a"), pod("b")], [pod("b"), pod("c")]], [[{"type": "ADDED", "object": pod("d")}], [Expired("too old")]]
     )
     watch = Watch(objects, "Pod", lambda kind, name, found: told.append((name, found is not None)))  # type: ignore[arg-type]
     until(lambda: ("c", True) in told)

@@ -61,12 +61,7 @@ TIMEOUT_S = 30.0
 def platform(tmp_path: Path) -> Iterator[LocalPlatform]:
     journal = Journal(tmp_path / "journal.jsonl")
     made = LocalPlatform(
-        read_app(SHOP, "test"),
-        tmp_path / "scratch",
-        journal=journal,
-        seed=5,
-        back_off_factor=0.02,
-        telemetry=False,
+        read_app(SHOP, "test"), tmp_path / "scratch", journal=journal, seed=5, back_off_factor=0.02, telemetry=False
     )
     yield made
     made.teardown()
@@ -74,7 +69,7 @@ def platform(tmp_path: Path) -> Iterator[LocalPlatform]:
 
 
 def ask(platform: LocalPlatform) -> dict[str, object] | None:
-    """Ask the entry; None when it is refused."""
+    """Send a request to the entry; None if it is refused."""
     address = platform.get("Service", "web")["spec"]["clusterIP"]
     try:
         with urllib.request.urlopen(f"http://{address}:8080/", timeout=5) as answer:

@@ -46,7 +46,7 @@ TIMEOUT_S = 30.0
 
 
 class Shop:
-    """A deployed platform with short words for what tests look at."""
+    """A deployed platform, with shorthands for tests."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -75,7 +75,7 @@ class Shop:
         self.platform.wait(condition, timeout_s=TIMEOUT_S, what=what)
 
     def leader(self) -> str | None:
-        """Ask the registry as a client would; None when it is refused."""
+        """Query the registry as a client; None if it refuses."""
         address = self.platform.get("Service", "registry")["spec"]["clusterIP"]
         try:
             with urllib.request.urlopen(f"http://{address}:8500/v1/status/leader", timeout=5) as response:
@@ -88,7 +88,7 @@ class Shop:
         self.until(lambda: "PONG" in self.store("PING"), "the database to answer")
 
     def store(self, *words: str) -> str:
-        """Ask the database as its administrator; nothing when it is refused."""
+        """Query the database as its administrator; None if it refuses."""
         address = self.platform.get("Service", "cart-db")["spec"]["clusterIP"]
         password = decoded(self.platform.get("Secret", "cart-db-credentials")["data"]["administrator"])
         try:
@@ -122,7 +122,7 @@ def deployed(tmp_path_factory):
 
 @pytest.fixture
 def shop(deployed):
-    """The deployed shop; what a test did is undone."""
+    """The deployed shop; changes are undone after each test."""
     yield deployed
     deployed.platform.undo()
     deployed.settle()

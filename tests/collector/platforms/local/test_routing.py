@@ -1,4 +1,4 @@
-"""Where the relay forwards, and which names there are."""
+"""Addresses, routes, host names and state metrics computed from objects."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from faultset.collector.platforms.local.routing import (
     build_hosts,
     build_relay_configuration,
     build_scrape_targets,
+    build_state_samples,
 )
 from faultset.core.errors import PlatformError
 
@@ -130,3 +131,24 @@ def test_too_many_services_are_refused(addresses):
         addresses.allocate_service_address()
     with pytest.raises(PlatformError, match="at most 254 Services"):
         addresses.allocate_service_address()
+
+
+SECOND = 1_000_000_000
+
+
+def test_state_metrics_have_the_names_of_kube_state_metrics(bench, manifest):
+    bench.apply(manifest.volume("geo"), manifest.claim("geo"), manifest.claiming("geo"), manifest.service("geo"))
+    bench.end(bench.name("geo"), code=137, out_of_memory=True)
+    found = {
+        (one.metric, *one.labels.values()): (one.service, one.pod, one.container, one.kind, one.value)
+        for one in build_state_samples(bench.store, bench.cluster.service_of)
+    }
+    pod = bench.name("geo")
+    assert found["kube_deployment_spec_replicas", "geo"] == ("geo", None, None, "gauge", 1.0)
+    assert found["kube_pod_status_phase", "Running"] == ("geo", pod, None, "gauge", 1.0)
+    assert found["kube_pod_status_phase", "Pending"][-1] == 0.0
+    assert found[("kube_pod_container_status_restarts_total",)] == ("geo", pod, "geo-main", "counter", 1.0)
+    assert found["kube_pod_container_status_last_terminated_reason", "OOMKilled"][-1] == 1.0
+    assert found["kube_endpoint_address", "geo", "true"][-1] == 1.0
+    assert found["kube_persistentvolumeclaim_status_phase", "geo-pvc", "Bound"][-1] == 1.0
+    assert found["kube_persistentvolume_status_phase", "geo-pv", "Released"][-1] == 0.0

@@ -22,7 +22,7 @@ MEASURED_S = 10.0
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pd.DataFrame]:
-    """What was recorded of a healthy application under its default mix, after a warm-up."""
+    """Recorded tables of a healthy application under its default mix, after a warm-up."""
     folder: Path = tmp_path_factory.mktemp("social")
     journal = Journal(folder / "journal.jsonl")
     platform = LocalPlatform(load_app("social"), folder / "scratch", journal=journal, seed=11)

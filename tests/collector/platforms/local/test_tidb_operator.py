@@ -36,7 +36,7 @@ class Direct(ClusterApi):
 
 
 class Field:
-    """A TidbCluster, its operator, and the cluster that it acts on; every readiness probe is answered."""
+    """A TidbCluster with its operator and cluster; all readiness probes pass."""
 
     def __init__(self, bench: Any):
         self.bench, self.now, self.lines = bench, 0.0, list[tuple[str, str, str]]()

@@ -1,42 +1,261 @@
-"""A cluster model without I/O: objects and controllers, and a simulation that adds a clock and a node."""
+"""A cluster model without I/O: objects, and the controllers of pods' nodes, volumes and Services."""
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from faultset.collector.platforms.cluster.context import (
-    Command,
-    ContainerExited,
-    Context,
-    ProbeContainer,
-    ProbeResult,
-    Report,
-    SignalContainer,
-    StartContainer,
-    Started,
-    StartFailed,
-)
+from faultset.collector.platforms.cluster.context import HOSTNAME_LABEL, NODE, Command, Context, Report
 from faultset.collector.platforms.cluster.kubelet import Kubelet
 from faultset.collector.platforms.cluster.object_store import ObjectStore, owner_reference
-from faultset.collector.platforms.cluster.scheduling import (
-    DEFAULT_CLASS,
-    HOSTNAME_LABEL,
-    NODE,
-    ClaimController,
-    Scheduler,
-)
 from faultset.collector.platforms.cluster.workloads import (
     reconcile_deployments,
     reconcile_replica_sets,
     reconcile_stateful_sets,
 )
 from faultset.collector.platforms.objects import ChangeLog, EventRecorder, is_active, is_ready
-from faultset.collector.spec.containers import PAUSE_REPOSITORY
-from faultset.core.times import SECOND_NS
-from faultset.datasets.telemetry_formats.kubernetes_objects import Object
+from faultset.core.times import rfc3339
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object, quantity
+
+FIRST_RETRY_S = 30.0
+LONGEST_RETRY_S = 300.0
+
+_PREEMPTION = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+
+
+class Scheduler:
+    """Assigns pods to the node, and reports unschedulable pods at growing intervals."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[str, tuple[str, int, float]] = {}
+
+    def reconcile(self, context: Context) -> None:
+        """Try to assign every pod without a node."""
+        for pod in context.store.each("Pod"):
+            if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
+                continue
+            obstacle = _find_obstacle(context, pod)
+            if obstacle is None:
+                self._attempts.pop(pod["metadata"]["uid"], None)
+                _assign(context, pod)
+            else:
+                self._refuse(context, pod, obstacle)
+
+    def _refuse(self, context: Context, pod: Object, obstacle: str) -> None:
+        uid = pod["metadata"]["uid"]
+        last_obstacle, due_ns, wait_s = self._attempts.get(uid, ("", 0, FIRST_RETRY_S))
+        if last_obstacle != obstacle or context.now_ns >= due_ns:
+            if last_obstacle:
+                wait_s = min(LONGEST_RETRY_S, 2 * wait_s)
+            due_ns = context.now_ns + context.scaled_ns(wait_s)
+            self._attempts[uid] = (obstacle, due_ns, wait_s)
+            message = f"0/1 nodes are available: {obstacle}. {_PREEMPTION}"
+            context.events.warning(pod, "FailedScheduling", message)
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+            status = {**pod.get("status", {}), "conditions": [condition]}
+            context.store.set_status("Pod", pod["metadata"]["name"], status)
+        context.requeue(due_ns)
+
+
+def _assign(context: Context, pod: Object) -> None:
+    name = pod["metadata"]["name"]
+    context.store.patch("Pod", name, {"spec": {"nodeName": NODE}})
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(context.now_ns)}
+    context.store.set_status("Pod", name, {**pod.get("status", {}), "conditions": [condition]})
+    message = f"Successfully assigned {pod['metadata']['namespace']}/{name} to {NODE}"
+    context.events.normal(pod, "Scheduled", message)
+
+
+def _find_obstacle(context: Context, pod: Object) -> str | None:
+    for volume in pod["spec"].get("volumes", []):
+        if "persistentVolumeClaim" not in volume:
+            continue
+        claim_name = volume["persistentVolumeClaim"]["claimName"]
+        claim = context.store.find("PersistentVolumeClaim", claim_name)
+        if claim is None:
+            return f'persistentvolumeclaim "{claim_name}" not found'
+        if claim["metadata"].get("deletionTimestamp"):
+            return f'persistentvolumeclaim "{claim_name}" is being deleted'
+        if claim.get("status", {}).get("phase") != "Bound":
+            return "pod has unbound immediate PersistentVolumeClaims"
+    node = context.store.get("Node", NODE)
+    labels: Mapping[str, Any] = node["metadata"].get("labels", {})
+    if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
+        return "1 node(s) didn't match Pod's node affinity/selector"
+    return _find_shortage(context, node, pod)
+
+
+def _find_shortage(context: Context, node: Object, pod: Object) -> str | None:
+    assigned = [other for other in context.store.each("Pod") if other["spec"].get("nodeName")]
+    allocatable = node["status"]["allocatable"]
+    if len(assigned) + 1 > int(allocatable["pods"]):
+        return "1 Too many pods"
+    for resource in ("cpu", "memory"):
+        requested_total = sum(_sum_requests(other, resource) for other in assigned)
+        if requested_total + _sum_requests(pod, resource) > quantity(allocatable[resource]):
+            return f"1 Insufficient {resource}"
+    return None
+
+
+def _sum_requests(pod: Object, resource: str) -> float:
+    """Return a pod's request: the sum over its containers or the largest init container, whichever is larger."""
+    initial = (_read_request(container, resource) for container in pod["spec"].get("initContainers") or ())
+    return max(sum(_read_request(container, resource) for container in pod["spec"]["containers"]), *initial, 0.0)
+
+
+def _read_request(container: Mapping[str, Any], resource: str) -> float:
+    resources = container.get("resources") or {}
+    return quantity((resources.get("requests") or {}).get(resource, (resources.get("limits") or {}).get(resource, 0)))
+
+
+RETRY_S = 15.0
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+"""Annotation of the StorageClass for claims without a class."""
+
+
+class ClaimController:
+    """Binds claims to existing or new volumes of their storage class; removes deleted claims and unused volumes."""
+
+    def __init__(self) -> None:
+        self._warned_ns: dict[str, int] = {}
+
+    def reconcile(self, context: Context) -> None:
+        """Move every claim and volume one step towards its final phase."""
+        self._delete_unused(context)
+        for volume in context.store.each("PersistentVolume"):
+            context.store.set_status("PersistentVolume", volume["metadata"]["name"], {"phase": _phase(context, volume)})
+        for claim in context.store.each("PersistentVolumeClaim"):
+            if not claim["metadata"].get("deletionTimestamp"):
+                self._bind(context, claim)
+
+    def _bind(self, context: Context, claim: Object) -> None:
+        name = claim["metadata"]["name"]
+        claim = _set_default_class(context, claim)
+        volume = _find_volume(context, claim) or _provision_volume(context, claim)
+        if volume is None:
+            lost = claim.get("status", {}).get("phase") == "Bound"
+            context.store.set_status("PersistentVolumeClaim", name, {"phase": "Lost" if lost else "Pending"})
+            self._warn(context, claim)
+            return
+        volume_name = volume["metadata"]["name"]
+        reference = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "name": name,
+            "namespace": claim["metadata"]["namespace"],
+            "uid": claim["metadata"]["uid"],
+        }
+        context.store.patch("PersistentVolume", volume_name, {"spec": {"claimRef": reference}})
+        context.store.set_status("PersistentVolume", volume_name, {"phase": "Bound"})
+        context.store.patch("PersistentVolumeClaim", name, {"spec": {"volumeName": volume_name}})
+        status = {"phase": "Bound", "capacity": volume["spec"].get("capacity", {})}
+        context.store.set_status("PersistentVolumeClaim", name, status)
+
+    def _warn(self, context: Context, claim: Object) -> None:
+        uid, retry_ns = claim["metadata"]["uid"], context.scaled_ns(RETRY_S)
+        last_ns = self._warned_ns.get(uid)
+        if last_ns is None or context.now_ns >= last_ns + retry_ns:
+            self._warned_ns[uid] = context.now_ns
+            storage_class = claim["spec"].get("storageClassName")
+            if storage_class:
+                message = f'storageclass.storage.k8s.io "{storage_class}" not found'
+                context.events.warning(claim, "ProvisioningFailed", message)
+            else:
+                message = "no persistent volumes available for this claim and no storage class is set"
+                context.events.normal(claim, "FailedBinding", message)
+        context.requeue(self._warned_ns[uid] + retry_ns)
+
+    def _delete_unused(self, context: Context) -> None:
+        used = {
+            volume["persistentVolumeClaim"]["claimName"]
+            for pod in context.store.each("Pod")
+            if pod["spec"].get("nodeName")
+            for volume in pod["spec"].get("volumes", [])
+            if "persistentVolumeClaim" in volume
+        }
+        for claim in context.store.each("PersistentVolumeClaim"):
+            metadata = claim["metadata"]
+            protected = metadata["name"] in used and metadata.get("finalizers")
+            if metadata.get("deletionTimestamp") and not protected:
+                context.store.remove("PersistentVolumeClaim", claim["metadata"]["name"])
+        for volume in context.store.each("PersistentVolume"):
+            protected = _phase(context, volume) == "Bound" and volume["metadata"].get("finalizers")
+            unclaimed = _phase(context, volume) == "Released" and _is_deleted_after_use(volume)
+            if unclaimed or (volume["metadata"].get("deletionTimestamp") and not protected):
+                context.store.remove("PersistentVolume", volume["metadata"]["name"])
+
+
+def _phase(context: Context, volume: Object) -> str:
+    reference = volume["spec"].get("claimRef")
+    if not reference or not reference.get("uid"):
+        return "Available"
+    claim = context.store.find("PersistentVolumeClaim", reference["name"])
+    return "Bound" if claim is not None and claim["metadata"]["uid"] == reference["uid"] else "Released"
+
+
+def _find_volume(context: Context, claim: Object) -> Object | None:
+    name = claim["spec"].get("volumeName")
+    for volume in context.store.each("PersistentVolume"):
+        if volume["metadata"].get("deletionTimestamp"):
+            continue
+        if name and volume["metadata"]["name"] != name:
+            continue
+        if _may_bind(volume, claim):
+            return volume
+    return None
+
+
+def _set_default_class(context: Context, claim: Object) -> Object:
+    """Set the default storage class on a claim without one; return the claim."""
+    if "storageClassName" in claim["spec"]:
+        return claim
+    for storage_class in context.store.each("StorageClass"):
+        if (storage_class["metadata"].get("annotations") or {}).get(DEFAULT_CLASS) == "true":
+            change = {"spec": {"storageClassName": storage_class["metadata"]["name"]}}
+            return context.store.patch("PersistentVolumeClaim", claim["metadata"]["name"], change)
+    return claim
+
+
+def _provision_volume(context: Context, claim: Object) -> Object | None:
+    """Create a volume if the claim's class provisions volumes; otherwise return None."""
+    metadata, spec = claim["metadata"], claim["spec"]
+    storage_class = context.store.find("StorageClass", spec.get("storageClassName") or "")
+    if storage_class is None or spec.get("volumeName"):
+        return None
+    name = f"pvc-{metadata['uid']}"
+    volume = context.store.create(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name, "labels": dict(metadata.get("labels") or {})},
+            "spec": {
+                "capacity": dict(spec.get("resources", {}).get("requests", {})),
+                "accessModes": spec.get("accessModes", ["ReadWriteOnce"]),
+                "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy", "Delete"),
+                "storageClassName": storage_class["metadata"]["name"],
+            },
+        }
+    )
+    context.events.normal(claim, "ProvisioningSucceeded", f"Successfully provisioned volume {name}")
+    return volume
+
+
+def _is_deleted_after_use(volume: Object) -> bool:
+    return volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete"
+
+
+def _may_bind(volume: Object, claim: Object) -> bool:
+    reference: dict[str, Any] = volume["spec"].get("claimRef") or {}
+    if reference.get("name") and reference["name"] != claim["metadata"]["name"]:
+        return False
+    if reference.get("uid") and reference["uid"] != claim["metadata"]["uid"]:
+        return False
+    if volume["spec"].get("storageClassName") != claim["spec"].get("storageClassName"):
+        return False
+    requested = claim["spec"].get("resources", {}).get("requests", {}).get("storage", 0)
+    return quantity(volume["spec"].get("capacity", {}).get("storage", 0)) >= quantity(requested)
+
 
 HEADLESS = "None"
 """`clusterIP` of a headless Service, whose name resolves to the addresses of its pods."""
@@ -116,14 +335,6 @@ class Cluster:
 
     Parameters
     ----------
-    clock
-        Returns the time in nanoseconds since 1970.
-    seed
-        Seed of pod names and uids.
-    namespace
-        Namespace of the application.
-    label_key
-        Label that names the workload on all of its objects.
     service_address, pod_address
         Return an unused address for the next Service and the next pod.
     back_off_factor
@@ -198,143 +409,5 @@ class Cluster:
         return commands
 
     def handle(self, report: Report) -> None:
-        """Process a report from the node."""
         self.kubelet.handle(report)
         self._seen_version = -1
-
-
-class SimulatedCluster:
-    """A `Cluster` with a simulated clock and node.
-
-    Containers start and stop immediately and pass their probes; only pause containers fail them.
-
-    Parameters
-    ----------
-    now_ns
-        Initial time; only `advance` changes it.
-
-    Attributes
-    ----------
-    missing_programs
-        Programs that cannot be started.
-    ignores_term
-        Pods whose containers ignore SIGTERM.
-    """
-
-    def __init__(
-        self,
-        *,
-        now_ns: int,
-        namespace: str,
-        label_key: str,
-        seed: int = 7,
-        back_off_factor: float = 1.0,
-        allocatable: Mapping[str, str] | None = None,
-    ):
-        self.now_ns = now_ns
-        self.running: dict[tuple[str, str], StartContainer] = {}
-        self.missing_programs: set[str] = set()
-        self.ignores_term: set[str] = set()
-        self._services, self._pods = itertools.count(1), itertools.count(1)
-        self.cluster = Cluster(
-            clock=self.time_ns,
-            seed=seed,
-            namespace=namespace,
-            label_key=label_key,
-            service_address=self._service_address,
-            pod_address=self._pod_address,
-            back_off_factor=back_off_factor,
-            allocatable=allocatable,
-        )
-        self.store = self.cluster.store
-        self.settle()
-
-    def time_ns(self) -> int:
-        """Return the simulated time."""
-        return self.now_ns
-
-    def settle(self) -> None:
-        """Run the controllers until nothing is due."""
-        for _ in range(_MAX_ROUNDS):
-            if not self.cluster.due:
-                return
-            for command in self.cluster.reconcile():
-                self._perform(command)
-        raise AssertionError(f"the controllers are still acting after {_MAX_ROUNDS} rounds")
-
-    def advance(self, seconds: float) -> None:
-        """Advance the clock and run the controllers whenever something is due."""
-        end_ns = self.now_ns + round(seconds * SECOND_NS)
-        while (due_ns := self.cluster.context.due_ns) is not None and due_ns <= end_ns:
-            self.now_ns = max(self.now_ns, due_ns)
-            self.settle()
-        self.now_ns = end_ns
-        self.settle()
-
-    def end(self, *pods: str, code: int = 2, out_of_memory: bool = False) -> None:
-        """End the containers of pods, as if their programs had exited."""
-        for key, started in [*self.running.items()]:
-            if started.pod in pods:
-                self._end(key, code, out_of_memory=out_of_memory)
-        self.settle()
-
-    def _perform(self, command: Command) -> None:
-        report: Report | None = None
-        match command:
-            case StartContainer():
-                report = self._start(command)
-            case ProbeContainer():
-                report = self._probe(command)
-            case SignalContainer():
-                key = (command.uid, command.container)
-                started = self.running.get(key)
-                if started and (command.signal == "KILL" or started.pod not in self.ignores_term):
-                    self._end(key, 137 if command.signal == "KILL" else 0)
-            case _:
-                pass
-        if report is not None:
-            self.cluster.handle(report)
-
-    def _start(self, command: StartContainer) -> Report:
-        fields: dict[str, Any] = {
-            "uid": command.uid,
-            "container": command.container,
-            "attempt": command.attempt,
-            "time_ns": self.now_ns,
-        }
-        program = command.command[0] if command.command else ""
-        if program in self.missing_programs:
-            return StartFailed(**fields, message=f'exec: "{program}": executable file not found')
-        self.running[command.uid, command.container] = command
-        return Started(**fields)
-
-    def _probe(self, probe: ProbeContainer) -> Report:
-        started = self.running.get((probe.uid, probe.container))
-        refuses = started is None or started.image.rpartition(":")[0] == PAUSE_REPOSITORY
-        return ProbeResult(
-            uid=probe.uid,
-            container=probe.container,
-            attempt=probe.attempt,
-            purpose=probe.purpose,
-            time_ns=self.now_ns,
-            failure=f"dial tcp {probe.address}:{probe.port}: connect: connection refused" if refuses else "",
-        )
-
-    def _end(self, key: tuple[str, str], code: int, *, out_of_memory: bool = False) -> None:
-        started = self.running.pop(key)
-        report = ContainerExited(
-            uid=started.uid,
-            container=started.container,
-            attempt=started.attempt,
-            time_ns=self.now_ns,
-            exit_code=code,
-            out_of_memory=out_of_memory,
-            detail=f"Killed process of pod {started.pod}" if out_of_memory else "",
-        )
-        self.cluster.handle(report)
-
-    def _service_address(self) -> str:
-        return f"127.9.0.{next(self._services)}"
-
-    def _pod_address(self) -> str:
-        return f"127.9.1.{next(self._pods)}"

@@ -107,9 +107,7 @@ Command = StartContainer | SignalContainer | LimitContainer | RefreshMounts | Fo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Started:
-    """A container was started."""
-
+class _ContainerReport:
     uid: str
     container: str
     attempt: int
@@ -117,38 +115,31 @@ class Started:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartFailed:
+class Started(_ContainerReport):
+    """A container was started."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartFailed(_ContainerReport):
     """A container could not be started, for example because its program does not exist."""
 
-    uid: str
-    container: str
-    attempt: int
-    time_ns: int
     message: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContainerExited(Message):
+class ContainerExited(_ContainerReport, Message):
     """All processes of a container have ended; the exit code comes from the main process."""
 
-    uid: str
-    container: str
-    attempt: int
-    time_ns: int
     exit_code: int
     out_of_memory: bool = False
     detail: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeResult:
+class ProbeResult(_ContainerReport):
     """The result of a probe; `failure` is empty if it passed."""
 
-    uid: str
-    container: str
-    attempt: int
     purpose: Literal["readiness", "liveness"]
-    time_ns: int
     failure: str = ""
 
 
@@ -188,6 +179,8 @@ simulate it, because its programs are forks of a process that has already import
 """
 
 
+NODE = "node-1"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
 _SUFFIX_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -209,7 +202,6 @@ class Context:
 
     @property
     def now_ns(self) -> int:
-        """The time in nanoseconds since 1970."""
         return self.clock()
 
     def requeue(self, at_ns: int) -> None:
@@ -229,7 +221,6 @@ class Context:
         return self._hashes[key]
 
     def suffix(self) -> str:
-        """Return a random pod name suffix."""
         return "".join(self.rng.choice(_SUFFIX_CHARACTERS) for _ in range(5))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from faultset.collector.platforms.cluster.context import (
+    NODE,
     Command,
     ContainerExited,
     Context,
@@ -33,7 +34,6 @@ from faultset.collector.platforms.cluster.pods import (
     limits,
     read_probe,
 )
-from faultset.collector.platforms.cluster.scheduling import NODE
 from faultset.collector.runtime.cluster_api import SOCKET_VARIABLE
 from faultset.core.times import rfc3339
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
@@ -81,7 +81,6 @@ class BackOff:
             self._entries[key] = _Entry(min(self._longest_ns, 2 * entry.wait_ns), now_ns)
 
     def forget(self, prefix: str) -> None:
-        """Remove all keys that start with `prefix`."""
         for key in [key for key in self._entries if key.startswith(prefix)]:
             del self._entries[key]
 
@@ -144,15 +143,7 @@ _RUNTIME_ERROR = (
 
 
 class Kubelet:
-    """The kubelet of the only node: `reconcile` returns commands, `handle` processes reports from the node.
-
-    Parameters
-    ----------
-    context
-        Store, events and clock.
-    service_of
-        Returns the workload that owns an object, or None.
-    """
+    """The kubelet of the only node: `reconcile` returns commands, `handle` processes reports from the node."""
 
     def __init__(self, context: Context, service_of: Callable[[Mapping[str, Any]], str | None]):
         self.pods: dict[str, PodState] = {}
@@ -401,10 +392,5 @@ class Kubelet:
 
 
 def _terminated_state(code: int, reason: str, started_ns: int, finished_ns: int, message: str = "") -> dict[str, Any]:
-    state = {
-        "exitCode": code,
-        "reason": reason,
-        "startedAt": rfc3339(started_ns),
-        "finishedAt": rfc3339(finished_ns),
-    }
+    state = {"exitCode": code, "reason": reason, "startedAt": rfc3339(started_ns), "finishedAt": rfc3339(finished_ns)}
     return {**state, "message": message} if message else state

@@ -9,8 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
-from faultset.collector.platforms.journal import merge
-from faultset.collector.platforms.objects import ObjectNotFound, deep_copy
+from faultset.collector.platforms.objects import ObjectNotFound, deep_copy, merge
 from faultset.core.errors import PlatformError
 from faultset.core.times import rfc3339
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object, quantity
@@ -191,10 +190,7 @@ _CHECKS: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
 
 Listener = Callable[[str, str, Object | None], None]
 
-PROTECTED = {
-    "PersistentVolumeClaim": "kubernetes.io/pvc-protection",
-    "PersistentVolume": "kubernetes.io/pv-protection",
-}
+PROTECTED = {"PersistentVolumeClaim": "kubernetes.io/pvc-protection", "PersistentVolume": "kubernetes.io/pv-protection"}
 
 CLUSTER_WIDE = frozenset({"Node", "PersistentVolume", "StorageClass", "CustomResourceDefinition"})
 """Kinds whose objects have no namespace."""
@@ -205,17 +201,7 @@ _KEPT_BY_APPLY = ("ownerReferences", "finalizers")
 
 
 class ObjectStore:
-    """Objects by kind and name, with versions, owners, graceful deletion and listeners.
-
-    Parameters
-    ----------
-    clock
-        Returns the time in nanoseconds since 1970.
-    rng
-        Source of uids.
-    namespace
-        Namespace of all namespaced objects.
-    """
+    """Objects by kind and name, with versions, owners, graceful deletion and listeners."""
 
     def __init__(self, *, clock: Callable[[], int], rng: random.Random, namespace: str = "default"):
         self.clock = clock
@@ -256,7 +242,6 @@ class ObjectStore:
                 yield resource
 
     def all(self) -> Iterator[Object]:
-        """Yield all stored objects themselves."""
         for objects in self._objects.values():
             yield from objects.values()
 

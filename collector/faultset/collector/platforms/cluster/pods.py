@@ -47,7 +47,6 @@ def definition(container: dict[str, Any]) -> str:
 
 
 def limits(container: dict[str, Any]) -> tuple[float | None, int | None]:
-    """Return a container's limits in cores and bytes."""
     resources = (container.get("resources") or {}).get("limits") or {}
     cpu = quantity(resources["cpu"]) if "cpu" in resources else None
     memory = int(quantity(resources["memory"])) if "memory" in resources else None
@@ -193,7 +192,6 @@ class ContainerState:
         return not (self.starting or self.running)
 
     def status(self) -> dict[str, Any]:
-        """Return the containerStatus in the API's format."""
         status: dict[str, Any] = {
             "name": self.name,
             "image": full_name(self.image),
@@ -214,7 +212,6 @@ class ContainerState:
 
 
 def init_specs(pod: Object) -> list[dict[str, Any]]:
-    """Return the init containers of a pod's spec."""
     return pod["spec"].get("initContainers") or []
 
 
@@ -247,7 +244,6 @@ class PodState:
 
     @property
     def name(self) -> str:
-        """The pod's name."""
         return self.pod["metadata"]["name"]
 
     @property
@@ -293,13 +289,7 @@ LONGEST_MOUNT_RETRY_S = 122.0
 
 
 class PodMounts:
-    """Resolves and refreshes the mounts of pods.
-
-    Parameters
-    ----------
-    context
-        Store, events and clock.
-    """
+    """Resolves and refreshes the mounts of pods."""
 
     def __init__(self, context: Context):
         self._context = context
@@ -419,7 +409,6 @@ class Probes:
         return min(retry_s, probe["periodSeconds"]) if is_starting and retry_s is not None else probe["periodSeconds"]
 
     def forget(self, uid: str) -> None:
-        """Remove the results of a deleted pod."""
         self._histories = {key: history for key, history in self._histories.items() if key[0] != uid}
 
     def _history(

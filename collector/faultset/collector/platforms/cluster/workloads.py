@@ -208,11 +208,7 @@ def _create_pod(context: Context, replica_set: Object) -> Object:
     manifest: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            **template.get("metadata", {}),
-            "name": name,
-            "ownerReferences": [owner_reference(replica_set)],
-        },
+        "metadata": {**template.get("metadata", {}), "name": name, "ownerReferences": [owner_reference(replica_set)]},
         "spec": template["spec"],
         "status": {"phase": "Pending", "conditions": []},
     }

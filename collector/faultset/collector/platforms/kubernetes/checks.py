@@ -11,18 +11,22 @@ from typing import Any
 from faultset.collector.platforms.hosts import Requirement
 from faultset.collector.platforms.kubernetes.chaos_mesh.installation import check_chaos_mesh
 from faultset.collector.platforms.kubernetes.client import Api, build_path
-from faultset.collector.platforms.kubernetes.images import explain_missing_images, find_absent_images, required_images
-from faultset.collector.platforms.kubernetes.permissions import OPERATOR_RULES, ROLE_RULES, Rule, missing_permissions
-from faultset.collector.platforms.kubernetes.settings import CHAOS_MESH, ClusterSettings
+from faultset.collector.platforms.kubernetes.preflight import OPERATOR_RULES, ROLE_RULES, Rule, missing_permissions
+from faultset.collector.platforms.kubernetes.settings import (
+    CHAOS_MESH,
+    ClusterSettings,
+    explain_missing_images,
+    find_absent_images,
+    required_images,
+)
 from faultset.collector.platforms.kubernetes.telemetry.discovery import find_jaeger, find_prometheus
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint
-from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import (
+from faultset.collector.platforms.kubernetes.telemetry.prometheus import (
+    GAUGE_HISTOGRAM,
     SampleReader,
-    Targets,
     read_metric_types,
-    scrape_interval_s,
 )
-from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import GAUGE_HISTOGRAM
+from faultset.collector.platforms.kubernetes.telemetry.prometheus_series import Targets, scrape_interval_s
 from faultset.core.errors import PlatformError
 from faultset.core.printable import count_text
 from faultset.datasets.telemetry_formats.kubernetes_objects import quantity
@@ -51,6 +55,7 @@ def _sum_allocatable(nodes: list[dict[str, Any]], resource: str) -> float:
 
 SLOW_S = 1.0
 LONGEST_INTERVAL_S = 15.0
+_TELEMETRY_REMEDY = "collect with --install-telemetry, or set --{}-url"
 _RECENT_NS = 300_000_000_000
 _ANNOTATION_LABEL = "pod_annotation_prometheus_io_scrape"
 
@@ -88,12 +93,8 @@ def _check_access(api: Api) -> Requirement:
         return Requirement("cluster", False, str(error), "correct the kubeconfig or choose another context")
     latency_s = statistics.median(durations)
     state = f"Kubernetes {version} at {api.server}, responds in {1e3 * latency_s:.0f} ms"
-    return Requirement(
-        "cluster",
-        latency_s < SLOW_S,
-        state,
-        "run the collector closer to the cluster, since faults must start on time",
-    )
+    remedy = "run the collector closer to the cluster, since faults must start on time"
+    return Requirement("cluster", latency_s < SLOW_S, state, remedy)
 
 
 def _check_permissions(api: Api) -> list[Requirement]:
@@ -126,21 +127,15 @@ def _check_prometheus(api: Api, url: str | None) -> list[Requirement]:
     try:
         endpoint, choice = find_prometheus(api, url)
     except PlatformError as error:
-        return [
-            Requirement("Prometheus", False, str(error), "collect with --install-telemetry, or set --prometheus-url")
-        ]
+        return [Requirement("Prometheus", False, str(error), _TELEMETRY_REMEDY.format("prometheus"))]
     reader = SampleReader(endpoint)
+    kube_state = "install kube-state-metrics and have Prometheus scrape it"
     return [
-        Requirement("Prometheus", True, choice, ""),
+        Requirement("Prometheus", True, choice),
         _check_interval(endpoint),
         _check_containers(reader),
         _check_network(reader),
-        _check_series(
-            reader,
-            "kube-state-metrics",
-            "kube_pod_status_phase",
-            "install kube-state-metrics and have Prometheus scrape it",
-        ),
+        _check_series(reader, "kube-state-metrics", "kube_pod_status_phase", kube_state),
         _check_pods(endpoint),
         _check_native_histograms(endpoint, reader),
     ]
@@ -153,12 +148,8 @@ def _check_interval(endpoint: Endpoint) -> Requirement:
         interval_s = scrape_interval_s(endpoint, targets)
     except PlatformError as error:
         return Requirement("scrape interval", False, str(error), "allow Prometheus to show its configuration")
-    return Requirement(
-        "scrape interval",
-        interval_s <= LONGEST_INTERVAL_S,
-        f"{interval_s:g} s",
-        f"scrape at least every {LONGEST_INTERVAL_S:g} s, preferably every 5 s; faults last only a minute or two",
-    )
+    remedy = f"scrape at least every {LONGEST_INTERVAL_S:g} s, preferably every 5 s; faults last only a minute or two"
+    return Requirement("scrape interval", interval_s <= LONGEST_INTERVAL_S, f"{interval_s:g} s", remedy)
 
 
 def _check_containers(reader: SampleReader) -> Requirement:
@@ -196,12 +187,8 @@ def _check_pods(endpoint: Endpoint) -> Requirement:
         ok = _ANNOTATION_LABEL in endpoint.get("/api/v1/status/config")["data"]["yaml"]
     except (PlatformError, KeyError, TypeError) as error:
         return Requirement("metrics of the services", False, str(error), remedy)
-    return Requirement(
-        "metrics of the services",
-        ok,
-        "annotated pods are scraped" if ok else "no scrape job for annotated pods",
-        remedy,
-    )
+    state = "annotated pods are scraped" if ok else "no scrape job for annotated pods"
+    return Requirement("metrics of the services", ok, state, remedy)
 
 
 def _check_native_histograms(endpoint: Endpoint, reader: SampleReader) -> Requirement:
@@ -220,8 +207,10 @@ def _check_native_histograms(endpoint: Endpoint, reader: SampleReader) -> Requir
 
 
 def _check_jaeger(api: Api, url: str | None) -> Requirement:
-    remedy = "collect with --install-telemetry, or set --jaeger-url"
-    return _run_check("Jaeger", lambda: (True, find_jaeger(api, url)[2]), remedy)
+    try:
+        return Requirement("Jaeger", True, find_jaeger(api, url)[2])
+    except PlatformError as error:
+        return Requirement("Jaeger", False, str(error), _TELEMETRY_REMEDY.format("jaeger"))
 
 
 def _check_images(api: Api, repository: str) -> Requirement:
@@ -247,16 +236,9 @@ def _check_capabilities(probe: Callable[[], tuple[dict[str, str], bool]]) -> Req
 
 
 def _check_capacity(api: Api) -> Requirement:
-    def check_state() -> tuple[bool, str]:
-        count = episode_capacity(api)
-        return count >= 1, f"for {count_text(count, 'concurrent episode')}"
-
-    return _run_check("capacity of the nodes", check_state, "add a node, or use nodes with more memory or cores")
-
-
-def _run_check(check: str, check_state: Callable[[], tuple[bool, str]], remedy: str) -> Requirement:
+    check, remedy = "capacity of the nodes", "add a node, or use nodes with more memory or cores"
     try:
-        ok, state = check_state()
+        count = episode_capacity(api)
     except PlatformError as error:
         return Requirement(check, False, str(error), remedy)
-    return Requirement(check, ok, state, remedy)
+    return Requirement(check, count >= 1, f"for {count_text(count, 'concurrent episode')}", remedy)

@@ -23,6 +23,7 @@ from kubernetes.config.config_exception import ConfigException
 from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.collector.spec.features import CustomResource
 from faultset.core.errors import PlatformError
+from faultset.datasets.kubectl.kinds import KINDS
 
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
@@ -109,7 +110,6 @@ class Api:
 
     @property
     def server(self) -> str:
-        """URL of the API server."""
         return str(self._client.configuration.host)
 
     def create_client(self) -> ApiClient:
@@ -117,7 +117,6 @@ class Api:
         return self._connect()
 
     def get(self, path: str, query: _Query | None = None, *, timeout_s: float = TIMEOUT_S) -> Any:
-        """Return the parsed response to a GET request."""
         return json.loads(self.call("GET", path, query=query, timeout_s=timeout_s))
 
     def find(self, path: str) -> Any:
@@ -135,12 +134,7 @@ class Api:
             return False
         return True
 
-    def get_text(self, path: str, query: _Query | None = None, *, timeout_s: float = TIMEOUT_S) -> bytes:
-        """Return the body of the response to a GET request."""
-        return self.call("GET", path, query=query, timeout_s=timeout_s)
-
     def post(self, path: str, body: Any = None, query: _Query | None = None) -> Any:
-        """Return the parsed response to a POST request."""
         return json.loads(self.call("POST", path, body=body, query=query) or b"null")
 
     def call(
@@ -311,64 +305,32 @@ def _shorten(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-_CORE, _APPS = "/api/v1", "/apis/apps/v1"
-_RBAC, _STORAGE = "/apis/rbac.authorization.k8s.io/v1", "/apis/storage.k8s.io/v1"
-_DEFINITIONS = "/apis/apiextensions.k8s.io/v1"
-
-_PLURALS = {
-    "Pod": (_CORE, "pods"),
-    "Service": (_CORE, "services"),
-    "Endpoints": (_CORE, "endpoints"),
-    "ConfigMap": (_CORE, "configmaps"),
-    "Secret": (_CORE, "secrets"),
-    "ServiceAccount": (_CORE, "serviceaccounts"),
-    "PersistentVolumeClaim": (_CORE, "persistentvolumeclaims"),
-    "Event": (_CORE, "events"),
-    "Deployment": (_APPS, "deployments"),
-    "ReplicaSet": (_APPS, "replicasets"),
-    "StatefulSet": (_APPS, "statefulsets"),
-    "DaemonSet": (_APPS, "daemonsets"),
-    "Role": (_RBAC, "roles"),
-    "RoleBinding": (_RBAC, "rolebindings"),
+_RBAC = "rbac.authorization.k8s.io/v1"
+_KINDS = {entry.kind: (entry.api_version, entry.plural, entry.namespaced) for entry in KINDS} | {
+    "Role": (_RBAC, "roles", True),
+    "RoleBinding": (_RBAC, "rolebindings", True),
+    "ClusterRole": (_RBAC, "clusterroles", False),
+    "ClusterRoleBinding": (_RBAC, "clusterrolebindings", False),
 }
-_CLUSTER_WIDE = {
-    "PersistentVolume": (_CORE, "persistentvolumes"),
-    "Namespace": (_CORE, "namespaces"),
-    "Node": (_CORE, "nodes"),
-    "ClusterRole": (_RBAC, "clusterroles"),
-    "ClusterRoleBinding": (_RBAC, "clusterrolebindings"),
-    "StorageClass": (_STORAGE, "storageclasses"),
-    "CustomResourceDefinition": (_DEFINITIONS, "customresourcedefinitions"),
-}
+"""API version and plural of each kind, and whether its objects have a namespace."""
 
 
 def build_path(kind: str, namespace: str, name: str | None = None, *, custom: CustomResource | None = None) -> str:
-    """Return the API path of a kind in a namespace, or of one object; cluster-wide kinds ignore the namespace.
-
-    Parameters
-    ----------
-    custom
-        Custom resource of the application, if it has one.
-    """
+    """Return the API path of a kind in a namespace, or of one object; cluster-wide kinds ignore the namespace."""
     if custom is not None and kind == custom.kind:
-        path = f"/apis/{custom.api_version}/namespaces/{namespace}/{custom.plural}"
-    elif kind in _CLUSTER_WIDE:
-        root, plural = _CLUSTER_WIDE[kind]
-        path = f"{root}/{plural}"
-    elif kind in _PLURALS:
-        root, plural = _PLURALS[kind]
-        path = f"{root}/namespaces/{namespace}/{plural}"
+        version, plural, is_namespaced = custom.api_version, custom.plural, True
+    elif kind in _KINDS:
+        version, plural, is_namespaced = _KINDS[kind]
     else:
-        raise PlatformError(f"unknown kind {kind}; it must be one of {', '.join([*_PLURALS, *_CLUSTER_WIDE])}")
+        raise PlatformError(f"unknown kind {kind}; it must be one of {', '.join(_KINDS)}")
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    path = f"{root}/namespaces/{namespace}/{plural}" if is_namespaced else f"{root}/{plural}"
     return path if name is None else f"{path}/{name}"
 
 
 def api_version(kind: str, *, custom: CustomResource | None = None) -> str:
     """Return the `apiVersion` of a kind, which the items of a list response lack."""
-    if custom is not None and kind == custom.kind:
-        return custom.api_version
-    root, _ = _PLURALS.get(kind) or _CLUSTER_WIDE[kind]
-    return root.removeprefix("/apis/").removeprefix("/api/")
+    return custom.api_version if custom is not None and kind == custom.kind else _KINDS[kind][0]
 
 
 def label_selector(labels: Mapping[str, str]) -> str:
@@ -463,8 +425,6 @@ def parse_exit_code(status: str, description: str) -> int:
     ----------
     status
         JSON of the `Status` object from the error channel; empty if the connection broke.
-    description
-        The command and its pod, for errors.
 
     Raises
     ------

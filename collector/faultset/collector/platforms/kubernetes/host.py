@@ -12,8 +12,7 @@ from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.platforms.hosts import LONG, QUICK, Phases, Requirement
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.images import REPOSITORY
-from faultset.collector.platforms.kubernetes.settings import AGENT, CHAOS_MESH, INJECTORS, ClusterSettings
+from faultset.collector.platforms.kubernetes.settings import AGENT, CHAOS_MESH, INJECTORS, REPOSITORY, ClusterSettings
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import unknown_name
 
@@ -64,7 +63,6 @@ class KubernetesHost:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """JSON values from which another process can create the same host."""
         return asdict(self._settings)
 
     def requirements(self) -> list[Requirement]:
@@ -75,7 +73,7 @@ class KubernetesHost:
 
     def check(self) -> list[str]:
         """Check access, permissions, the injector, Prometheus and Jaeger; return which servers will be used."""
-        from faultset.collector.platforms.kubernetes.permissions import check_permissions
+        from faultset.collector.platforms.kubernetes.preflight import check_permissions
         from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
 
         self.api.get("/version")
@@ -126,7 +124,7 @@ class KubernetesHost:
     ) -> EpisodePlatform:
         """Return a platform for one episode; a cluster ignores `seed` and `step_s`."""
         if self._settings.injector == CHAOS_MESH:
-            from faultset.collector.platforms.kubernetes.chaos_mesh_platform import ChaosMeshPlatform as Platform
+            from faultset.collector.platforms.kubernetes.platform import ChaosMeshPlatform as Platform
         else:
             from faultset.collector.platforms.kubernetes.platform import KubernetesPlatform as Platform
 
@@ -134,7 +132,7 @@ class KubernetesHost:
 
     def await_removal(self, episodes: Collection[str]) -> None:
         """Wait until the cluster has removed the deleted namespaces of episodes."""
-        from faultset.collector.platforms.kubernetes.namespaces import await_removal_of_episodes
+        from faultset.collector.platforms.kubernetes.objects import await_removal_of_episodes
 
         await_removal_of_episodes(self.api, episodes)
 
@@ -151,14 +149,12 @@ class KubernetesHost:
         return remove_orphans(self.api)
 
     def install_telemetry(self) -> str:
-        """Install a small Prometheus, Jaeger and kube-state-metrics."""
         from faultset.collector.platforms.kubernetes.telemetry.stack_objects import install_telemetry
 
         install_telemetry(self.api)
         return "installed Prometheus, Jaeger and kube-state-metrics; recover --telemetry removes them"
 
     def remove_telemetry(self) -> list[str]:
-        """Remove the servers that `install_telemetry` installed; return their names."""
         from faultset.collector.platforms.kubernetes.telemetry.stack_objects import remove_telemetry
 
         return remove_telemetry(self.api)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from faultset.collector.agent.protocol import VOLUME_ROOT
+from faultset.collector.agent.program import VOLUME_ROOT
 from faultset.collector.platforms.kubernetes.client import Api, build_path
-from faultset.collector.platforms.kubernetes.images import REPOSITORY, app_image, pause_image
-from faultset.collector.platforms.kubernetes.namespaces import APP_NAMESPACE, MANAGED
+from faultset.collector.platforms.kubernetes.objects import APP_NAMESPACE, MANAGED
+from faultset.collector.platforms.kubernetes.settings import REPOSITORY, app_image, pause_image
 from faultset.collector.platforms.objects import container_statuses, is_ready
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object, quantity

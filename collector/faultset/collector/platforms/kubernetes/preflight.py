@@ -1,4 +1,4 @@
-"""Check before a campaign which operations on pods a cluster allows."""
+"""The permissions that episodes need on a cluster, and the operations on pods that the cluster allows."""
 
 from __future__ import annotations
 
@@ -6,17 +6,129 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from faultset.collector.platforms.kubernetes.client import Api, build_path
-from faultset.collector.platforms.kubernetes.ephemeral_containers import EphemeralImpairer
-from faultset.collector.platforms.kubernetes.images import REPOSITORY, app_image, explain_missing_images
-from faultset.collector.platforms.kubernetes.impairer import NodeCapabilities
+from faultset.collector.platforms.kubernetes.impairer import EphemeralImpairer, NodeAgents, build_agent_manifest
 from faultset.collector.platforms.kubernetes.manifests import find_missing_images
-from faultset.collector.platforms.kubernetes.namespaces import EPISODE, PRIVILEGED, create_namespace, remove_namespaces
-from faultset.collector.platforms.kubernetes.node_agents import NodeAgents, agent_manifests
-from faultset.collector.platforms.kubernetes.objects import Objects
+from faultset.collector.platforms.kubernetes.objects import (
+    EPISODE,
+    PRIVILEGED,
+    Objects,
+    create_namespace,
+    remove_namespaces,
+)
+from faultset.collector.platforms.kubernetes.settings import REPOSITORY, app_image, explain_missing_images
+from faultset.collector.spec.features import CustomResource
+from faultset.collector.spec.manifests import operator_rules
 from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.kubernetes_objects import Object
+
+_THREADS = 8
+
+
+class Rule(NamedTuple):
+    """Verbs on resources of one API group."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    purpose: str
+    """Completes the phrase "needed to"."""
+
+
+_ALL_VERBS = ("get", "list", "watch", "create", "patch", "delete")
+
+
+ROLE_RULES: tuple[Rule, ...] = (
+    Rule("", ("namespaces",), ("get", "list", "create", "patch", "delete"), "create namespaces for every episode"),
+    Rule("", ("services", "configmaps", "persistentvolumeclaims"), _ALL_VERBS, "deploy and change applications"),
+    Rule("", ("pods",), (*_ALL_VERBS, "deletecollection"), "run, watch and delete pods"),
+    Rule("", ("secrets",), ("get", "create", "patch"), "store the passwords of stores"),
+    Rule("", ("endpoints", "events"), ("get", "list", "watch"), "record events"),
+    Rule("", ("pods/log",), ("get",), "record logs"),
+    Rule("", ("pods/exec",), ("get", "create"), "run commands in pods"),
+    Rule("", ("pods/proxy", "services/proxy"), ("get", "create"), "read telemetry"),
+    Rule("", ("pods/resize",), ("patch",), "change limits of running pods"),
+    Rule("", ("pods/ephemeralcontainers",), ("patch",), "impair pods without a node agent"),
+    Rule(
+        "apps", ("deployments", "replicasets", "statefulsets", "daemonsets"), _ALL_VERBS, "deploy and change workloads"
+    ),
+    Rule("", ("persistentvolumes",), _ALL_VERBS, "create volumes for stores"),
+    Rule("", ("nodes",), ("get", "list"), "schedule pods and check capacity"),
+    Rule("authorization.k8s.io", ("selfsubjectaccessreviews",), ("create",), "check permissions"),
+)
+
+
+OPERATOR_RULES: tuple[Rule, ...] = (
+    Rule(
+        "apiextensions.k8s.io",
+        ("customresourcedefinitions",),
+        ("get", "create", "patch", "delete"),
+        "define custom resources",
+    ),
+    Rule("storage.k8s.io", ("storageclasses",), ("list",), "check whether the cluster provisions volumes"),
+    Rule("", ("serviceaccounts",), ("create", "patch"), "create service accounts for operators"),
+    Rule(
+        "rbac.authorization.k8s.io", ("roles", "rolebindings"), ("create", "patch"), "grant operators their permissions"
+    ),
+    Rule("", ("events",), ("create", "patch"), "let operators record events"),
+    Rule("", ("services", "persistentvolumeclaims", "pods"), ("update",), "let operators change their objects"),
+    Rule("apps", ("statefulsets",), ("update",), "let operators update workloads"),
+)
+"""Additional rules for applications with an operator; users can only grant permissions that they have."""
+
+
+def operator_permissions(resource: CustomResource) -> tuple[Rule, ...]:
+    """Return the additional rules to deploy an application with an operator."""
+    (rule,) = [rule for rule in operator_rules(resource) if rule["apiGroups"] == [resource.group]]
+    purpose = f"use objects of kind {resource.kind}"
+    return (*OPERATOR_RULES, Rule(resource.group, tuple(rule["resources"]), tuple(rule["verbs"]), purpose))
+
+
+def missing_permissions(api: Api, rules: Sequence[Rule] = ROLE_RULES) -> list[tuple[Rule, str, list[str]]]:
+    """Return the missing permissions: rule, resource and refused verbs.
+
+    The namespaces of episodes do not exist yet, so permissions must hold in all namespaces.
+    """
+    questions = [(rule, resource, verb) for rule in rules for resource in rule.resources for verb in rule.verbs]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        allowed = list(pool.map(lambda question: _is_allowed(api, *question), questions))
+    missing: dict[tuple[Rule, str], list[str]] = {}
+    for (rule, resource, verb), ok in zip(questions, allowed, strict=True):
+        if not ok:
+            missing.setdefault((rule, resource), []).append(verb)
+    return [(rule, resource, verbs) for (rule, resource), verbs in missing.items()]
+
+
+def check_permissions(api: Api) -> None:
+    """Raise PlatformError if the user lacks a permission that episodes need."""
+    missing = missing_permissions(api)
+    if missing:
+        rule, resource, verbs = missing[0]
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise PlatformError(
+            f"the kubeconfig's user may not {'/'.join(verbs)} {resource}{more}, which is needed to {rule.purpose}; "
+            "grant the role in docs/how-to/kubernetes.md, and run 'faultset doctor --platform kubernetes' for the full "
+            "list"
+        )
+
+
+def _is_allowed(api: Api, rule: Rule, resource: str, verb: str) -> bool:
+    name, _, sub = resource.partition("/")
+    attributes = {"group": rule.group, "resource": name, "verb": verb}
+    if sub:
+        attributes["subresource"] = sub
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    response = api.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    return bool(response.get("status", {}).get("allowed"))
+
 
 RUNTIME_TAG = "1.0.0"
 _TIMEOUT_S = 60.0
@@ -46,38 +158,31 @@ def unsupported_needs(api: Api, repository: str = REPOSITORY) -> tuple[dict[str,
     """
     unsupported = {need: f"{need} needs a proxy in front of every pod, which clusters lack" for need in _PROXY_NEEDS}
     unsupported["course"] = "impairments on a cluster cannot vary over time; use --schedule constant"
-    if not _can_resize(api):
+    if not any(resource["name"] == "pods/resize" for resource in api.get("/api/v1")["resources"]):
         unsupported["resize"] = (
             "the cluster cannot change the resources of a running pod (pods/resize, Kubernetes 1.33 and later)"
         )
     try:
-        capabilities, privileged = probe_nodes(api, repository), True
+        missing, privileged = probe_nodes(api, repository), True
     except Forbidden:
-        capabilities, privileged = probe_pods(api, repository), False
-    unsupported |= {
-        need: f"this cluster does not support {need}: {reason}" for need, reason in capabilities.reasons.items()
-    }
+        missing, privileged = probe_pods(api, repository), False
+    unsupported |= {need: f"this cluster does not support {need}: {reason}" for need, reason in missing.items()}
     return unsupported, privileged
 
 
-def _can_resize(api: Api) -> bool:
-    return any(resource["name"] == "pods/resize" for resource in api.get("/api/v1")["resources"])
-
-
-def probe_nodes(api: Api, repository: str = REPOSITORY) -> NodeCapabilities:
-    """Start the node agent briefly and return its capabilities; raise PlatformError if it does not start."""
+def probe_nodes(api: Api, repository: str = REPOSITORY) -> dict[str, str]:
+    """Start the node agent briefly and return the capabilities that it lacks, with the reasons."""
     with _namespace(api) as name:
         agents = NodeAgents(api, name)
         objects = Objects(api, name)
         image = app_image(RUNTIME_TAG, repository)
-        for manifest in agent_manifests(namespace=name, image=image, app_namespace=name):
-            objects.apply(manifest)
+        objects.apply(build_agent_manifest(namespace=name, image=image, app_namespace=name))
         await_agents(agents, objects, timeout_s=_TIMEOUT_S)
-        return agents.capabilities()
+        return agents.missing_capabilities()
 
 
-def probe_pods(api: Api, repository: str = REPOSITORY) -> NodeCapabilities:
-    """Start a pod with an ephemeral container briefly and return its capabilities.
+def probe_pods(api: Api, repository: str = REPOSITORY) -> dict[str, str]:
+    """Start a pod with an ephemeral container briefly and return the capabilities that it lacks, with the reasons.
 
     Raises
     ------
@@ -86,11 +191,8 @@ def probe_pods(api: Api, repository: str = REPOSITORY) -> NodeCapabilities:
     """
     image = app_image(RUNTIME_TAG, repository)
     with _namespace(api) as name:
-        container = {"name": "idle", "image": image, "command": ["sleep", str(round(2 * _TIMEOUT_S))]}
-        spec = {"containers": [container], "restartPolicy": "Never", "automountServiceAccountToken": False}
         objects = Objects(api, name)
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "idle"}, "spec": spec}
-        objects.create(pod)
+        objects.create(_build_pod("idle", image, ["sleep", str(round(2 * _TIMEOUT_S))]))
         impairer = EphemeralImpairer(api, name, image)
         try:
             impairer.prepare(objects.list("Pod"))
@@ -98,7 +200,7 @@ def probe_pods(api: Api, repository: str = REPOSITORY) -> NodeCapabilities:
             if images := find_missing_images(objects.list("Pod")):
                 raise PlatformError(explain_missing_images(images)) from None
             raise
-        return impairer.capabilities()
+        return impairer.missing_capabilities()
 
 
 def installed_servers(api: Api, drivers: Collection[str], repository: str = REPOSITORY) -> dict[str, str]:
@@ -111,10 +213,8 @@ def installed_servers(api: Api, drivers: Collection[str], repository: str = REPO
     """
     image, deadline = app_image(RUNTIME_TAG, repository), time.monotonic() + _TIMEOUT_S
     with _namespace(api) as name:
-        container = {"name": "versions", "image": image, "command": ["faultset-store", "versions", *drivers]}
-        spec = {"containers": [container], "restartPolicy": "Never", "automountServiceAccountToken": False}
         objects = Objects(api, name)
-        objects.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "versions"}, "spec": spec})
+        objects.create(_build_pod("versions", image, ["faultset-store", "versions", *drivers]))
         while (phase := objects.get("Pod", "versions").get("status", {}).get("phase")) not in ("Succeeded", "Failed"):
             if images := find_missing_images(objects.list("Pod")):
                 raise PlatformError(explain_missing_images(images))
@@ -124,7 +224,7 @@ def installed_servers(api: Api, drivers: Collection[str], repository: str = REPO
                     "check its node"
                 )
             time.sleep(0.4)
-        output = api.get_text(f"{build_path('Pod', name, 'versions')}/log").decode("utf-8", "replace").strip()
+        output = api.call("GET", f"{build_path('Pod', name, 'versions')}/log").decode("utf-8", "replace").strip()
     if phase == "Failed":
         reason = output.splitlines()[-1].removeprefix("Error: ") if output else "its pod printed nothing"
         raise PlatformError(
@@ -132,6 +232,12 @@ def installed_servers(api: Api, drivers: Collection[str], repository: str = REPO
             "`scripts/build-image.sh --stores` of the source tree, or omit --stores"
         )
     return dict(json.loads(output))
+
+
+def _build_pod(name: str, image: str, command: list[str]) -> Object:
+    container = {"name": name, "image": image, "command": command}
+    spec = {"containers": [container], "restartPolicy": "Never", "automountServiceAccountToken": False}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 @contextlib.contextmanager

@@ -8,19 +8,20 @@ from typing import Any
 
 from faultset.collector.apps import load_app
 from faultset.collector.platforms.impairments import Impairment
-from faultset.collector.platforms.journal import Journal
-from faultset.collector.platforms.journaled import JournaledObjects
+from faultset.collector.platforms.journal import Journal, JournaledObjects
 from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import remove_all
 from faultset.collector.platforms.kubernetes.client import Api, NotFound, build_path, run_in_pod
-from faultset.collector.platforms.kubernetes.namespaces import (
+from faultset.collector.platforms.kubernetes.objects import (
     APP_NAMESPACE,
+    DEFINITION,
     INJECTOR,
+    Objects,
     is_abandoned,
     list_namespaces,
     remove_namespaces,
+    remove_unused,
     remove_volumes,
 )
-from faultset.collector.platforms.kubernetes.objects import DEFINITION, Objects, remove_unused
 from faultset.collector.spec.app import AppSpec, ServiceSpec
 from faultset.core.errors import PlatformError
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
@@ -83,19 +84,15 @@ class AppObjects(JournaledObjects):
         self._objects = open_objects(api, app, namespace)
 
     def find(self, kind: str, name: str) -> Object | None:
-        """Return one object, or None."""
         return self._objects.find(kind, name)
 
     def get(self, kind: str, name: str) -> Object:
-        """Return one object; raise NotFound if it does not exist."""
         return self._objects.get(kind, name)
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
-        """Return all objects of a kind with the labels, sorted by name."""
         return self._objects.list(kind, labels)
 
     def run_command(self, pod: str, argv: Sequence[str]) -> str:
-        """Run a command in the pod's main container and return its output; not journaled."""
         container = self.get("Pod", pod)["spec"]["containers"][0]["name"]
         return run_in_pod(self.api, self.namespace, pod, container, argv)
 

@@ -139,7 +139,6 @@ class Observer:
         self._watches.append(Watch(self._objects, "Event", self._event_changed))
 
     def stop(self) -> None:
-        """Stop recording."""
         for watch in self._watches:
             watch.end()
 
@@ -278,7 +277,6 @@ class LogStreams:
         self._streams[key] = _Stream(self._api, self._namespace, pod, container, path, self._ended, previous)
 
     def stop(self) -> None:
-        """Stop reading."""
         self._ended.set()
 
 

@@ -58,7 +58,6 @@ class ApiHttpServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

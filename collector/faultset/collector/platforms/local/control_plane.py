@@ -15,19 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.ipc.channel import Channel, Request, ResponseT
-from faultset.collector.ipc.processes import HelperProcess
+from faultset.collector.ipc.launcher import HelperProcess
 from faultset.collector.platforms.cluster.cluster import Cluster
 from faultset.collector.platforms.impairments import Delay, Impairment, Loss, Partition
 from faultset.collector.platforms.local.api_server import ApiHttpServer
 from faultset.collector.platforms.local.messages import (
     ConfigureRelay,
+    ConfigureTelemetry,
     JobExited,
     PollExits,
     ReadCounters,
     ReadImpairedCounts,
+    ReplaceState,
     ShutDown,
 )
-from faultset.collector.platforms.local.node.resource_usage import find_leftover_processes
+from faultset.collector.platforms.local.resource_usage import find_leftover_processes
 from faultset.collector.platforms.local.routing import (
     AddressBlock,
     build_hosts,
@@ -35,7 +37,6 @@ from faultset.collector.platforms.local.routing import (
     build_scrape_targets,
     build_state_samples,
 )
-from faultset.collector.platforms.local.telemetry.source import ConfigureTelemetry, ReplaceState
 from faultset.collector.platforms.local.worker import Worker
 from faultset.collector.spec.containers import SPANS_PORT
 from faultset.core.errors import PlatformError
@@ -48,6 +49,11 @@ _LONGEST_SOCKET_PATH = 100
 _TEMPORARY_CONTENT = ("bin", "pods", "sockets", "telemetry", "volumes", "hosts.json")
 _RECORD_FOLDERS = ("logs", "processes", "load")
 _MAX_ROUNDS = 100
+_COUNTERS: dict[type[Impairment], tuple[str, ...]] = {
+    Delay: ("transmit_packets",),
+    Loss: ("transmit_packets_dropped",),
+    Partition: ("transmit_packets_dropped", "receive_packets_dropped"),
+}
 
 
 class ControlPlane:
@@ -61,12 +67,6 @@ class ControlPlane:
         Folder for working files; files of an earlier run are removed.
     create_cluster
         Creates the cluster, given its block of addresses.
-    seed
-        Seed of the relay.
-    step_s
-        Interval of metrics.
-    telemetry
-        Whether to run the telemetry process.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class ControlPlane:
         self.lock = threading.RLock()
         self.addresses = AddressBlock()
         self.cluster = create_cluster(self.addresses)
-        self.impairments: dict[str, Impairment] = {}
-        self.initial_packets: dict[str, int] = {}
-        self.onset_s: dict[str, float] = {}
+        self._impairments: dict[str, Impairment] = {}
+        self._initial_packets: dict[str, int] = {}
+        self._onset_s: dict[str, float] = {}
         self.jobs: dict[str, int | None] = {}
         self.worst_delay_s = 0.0
         self._seed, self._step_s, self._telemetry = seed, step_s, telemetry
@@ -158,19 +158,16 @@ class ControlPlane:
         return self._channels[process].call(request)
 
     def channel(self, process: str) -> Channel:
-        """Return the connection to a process."""
         return self._channels[process]
 
     @property
     def sockets(self) -> Path:
-        """Folder of the processes' sockets."""
         if self._sockets is None:
             raise PlatformError("nothing is deployed yet; call deploy first")
         return self._sockets
 
     @property
     def worker(self) -> Worker:
-        """The worker that executes the kubelet's commands."""
         if self._worker is None:
             raise PlatformError("nothing is deployed yet; call deploy first")
         return self._worker
@@ -194,18 +191,48 @@ class ControlPlane:
         self._published_version = store.version
         self._publish("hosts", build_hosts(store), self._write_hosts)
         pods = {pod["metadata"]["name"] for pod in store.each("Pod")}
-        self.impairments = {pod: impairment for pod, impairment in self.impairments.items() if pod in pods}
-        self.publish_routes()
+        self._impairments = {pod: impairment for pod, impairment in self._impairments.items() if pod in pods}
+        self._publish_routes()
         if self._telemetry:
             targets = ConfigureTelemetry(targets=build_scrape_targets(store, self.addresses, self.cluster.service_of))
             self._publish("targets", targets, lambda request: self.call("telemetry", request))
             state = ReplaceState(samples=build_state_samples(store, self.cluster.service_of))
             self._publish("state", state, lambda request: self.call("telemetry", request))
 
-    def publish_routes(self) -> None:
-        """Send routes and impairments to the relay; the caller must hold `lock`."""
-        configuration = build_relay_configuration(self.cluster.store, self.addresses, self.impairments, self._seed)
+    def _publish_routes(self) -> None:
+        configuration = build_relay_configuration(self.cluster.store, self.addresses, self._impairments, self._seed)
         self._publish("routes", configuration, self._configure_relay)
+
+    def impair(self, pod: str, impairment: Impairment) -> None:
+        """Impair a pod through the relay, replacing an earlier impairment."""
+        with self.lock:
+            self._impairments[pod] = impairment
+            self._initial_packets[pod] = self._count_impaired(pod, impairment)
+            self._onset_s[pod] = time.monotonic() + impairment.delay_s
+            self._publish_routes()
+
+    def lift(self, pod: str) -> None:
+        """End the impairment of a pod, if it has one."""
+        with self.lock:
+            self._impairments.pop(pod, None)
+            self._publish_routes()
+
+    def impaired_packets(self, pod: str) -> int:
+        """Return how many packets or requests the current impairment has impaired so far; 0 without an impairment."""
+        with self.lock:
+            impairment = self._impairments.get(pod)
+            if impairment is None:
+                return 0
+            packets = self._count_impaired(pod, impairment)
+            if time.monotonic() < self._onset_s.get(pod, 0.0):
+                self._initial_packets[pod] = packets
+            return max(0, packets - self._initial_packets[pod])
+
+    def _count_impaired(self, pod: str, impairment: Impairment) -> int:
+        if type(impairment) not in _COUNTERS:
+            return self.call("relay", ReadImpairedCounts()).get(pod, 0)
+        counters = self.call("relay", ReadCounters()).get(pod)
+        return sum(getattr(counters, name) for name in _COUNTERS[type(impairment)]) if counters else 0
 
     def _configure_relay(self, configuration: ConfigureRelay) -> None:
         errors = self.call("relay", configuration).errors
@@ -237,7 +264,7 @@ class ControlPlane:
             self._end_processes()
 
     def _start_processes(self) -> None:
-        node = self._launch("node", f"{_PACKAGE}.node.node:main", [])
+        node = self._launch("node", f"{_PACKAGE}.node:main", [])
         relay = self._launch("relay", f"{_PACKAGE}.relay.process:main", [self._seed])
         if self._telemetry:
             folder = str(self.root / "telemetry")
@@ -249,7 +276,7 @@ class ControlPlane:
                 self._step_s,
                 folder,
             ]
-            self._launch("telemetry", f"{_PACKAGE}.telemetry.process:main", arguments)
+            self._launch("telemetry", f"{_PACKAGE}.telemetry:main", arguments)
         for process in self._processes:
             self._channels[process.name] = process.connect()
         for name in ("commands", "reports"):
@@ -279,7 +306,6 @@ class ControlPlane:
             process.check()
 
     def _sleep_s(self) -> float:
-        """Return how long the control thread may sleep."""
         due_ns = self.cluster.context.due_ns
         if due_ns is None:
             return TICK_S
@@ -304,48 +330,3 @@ def _create_socket_folder(root: Path) -> Path:
         return Path(tempfile.mkdtemp(prefix="faultset-"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-_COUNTERS: dict[type[Impairment], tuple[str, ...]] = {
-    Delay: ("transmit_packets",),
-    Loss: ("transmit_packets_dropped",),
-    Partition: ("transmit_packets_dropped", "receive_packets_dropped"),
-}
-
-
-class PodNetworks:
-    """Impairs pods through the relay."""
-
-    def __init__(self, plane: ControlPlane):
-        self._plane = plane
-
-    def impair(self, pod: str, impairment: Impairment) -> None:
-        """Impair a pod, replacing an earlier impairment."""
-        with self._plane.lock:
-            self._plane.impairments[pod] = impairment
-            self._plane.initial_packets[pod] = self._count(pod, impairment)
-            self._plane.onset_s[pod] = time.monotonic() + impairment.delay_s
-            self._plane.publish_routes()
-
-    def lift(self, pod: str) -> None:
-        """End the impairment of a pod, if it has one."""
-        with self._plane.lock:
-            self._plane.impairments.pop(pod, None)
-            self._plane.publish_routes()
-
-    def impaired_packets(self, pod: str) -> int:
-        """Return how many packets or requests the current impairment has impaired so far; 0 without an impairment."""
-        with self._plane.lock:
-            impairment = self._plane.impairments.get(pod)
-            if impairment is None:
-                return 0
-            packets = self._count(pod, impairment)
-            if time.monotonic() < self._plane.onset_s.get(pod, 0.0):
-                self._plane.initial_packets[pod] = packets
-            return max(0, packets - self._plane.initial_packets[pod])
-
-    def _count(self, pod: str, impairment: Impairment) -> int:
-        if type(impairment) not in _COUNTERS:
-            return self._plane.call("relay", ReadImpairedCounts()).get(pod, 0)
-        counters = self._plane.call("relay", ReadCounters()).get(pod)
-        return sum(getattr(counters, name) for name in _COUNTERS[type(impairment)]) if counters else 0

@@ -1,4 +1,4 @@
-"""Messages of the node and the relay of the embedded platform."""
+"""Messages of the node, the relay and the telemetry process of the embedded platform."""
 
 from __future__ import annotations
 
@@ -25,12 +25,6 @@ class SpawnContainer(Request[ContainerProcess]):
 
     Attributes
     ----------
-    argv
-        The program and its arguments.
-    folder
-        Working folder.
-    log
-        File for its output.
     cpu_limit, memory_limit
         Cores and bytes; None for no limit.
     program_s
@@ -116,8 +110,6 @@ class RunJob(Request[int]):
 
     Attributes
     ----------
-    name
-        Name that `JobExited` reports.
     function
         `module:function`, called with `argv`.
     """
@@ -175,8 +167,6 @@ class RelayState(Message):
 
     Attributes
     ----------
-    listening
-        Names of routes that accept connections.
     errors
         Reasons why the addresses of other routes cannot be used, by name.
     """
@@ -223,3 +213,92 @@ class ReadImpairedCounts(Request[dict[str, int]]):
 @dataclass(frozen=True, kw_only=True)
 class ReadCounters(Request[dict[str, PodCounters]]):
     """Return the counters of all configured pods by name."""
+
+
+TELEMETRY_TABLES = ("metrics", "spans")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScrapeTarget(Message):
+    """A pod of the application; `address` is where it serves metrics, None if it does not."""
+
+    pod: str
+    service: str | None
+    container: str | None
+    address: tuple[str, int] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigureTelemetry(Request[None]):
+    """Replace the list of pods."""
+
+    targets: tuple[ScrapeTarget, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateSample(Message):
+    """A sample of an object's state with a metric name of kube-state-metrics; `kind` is counter or gauge."""
+
+    metric: str
+    service: str | None
+    pod: str | None
+    container: str | None
+    labels: dict[str, str]
+    kind: str
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaceState(Request[None]):
+    """Replace the samples of object states, which are repeated at every scrape."""
+
+    samples: tuple[StateSample, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteSnapshot(Request[dict[str, int]]):
+    """Write the rows of `[start_ns, end_ns)` to `<table>.arrow` in a folder; return the number of rows by table.
+
+    Attributes
+    ----------
+    folder
+        None for the default folder of the process.
+    """
+
+    start_ns: int
+    end_ns: int
+    folder: Path | None = None
+    tables: tuple[str, ...] = TELEMETRY_TABLES
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscardTelemetry(Request[None]):
+    """Remove the rows of a table before a time."""
+
+    table: str
+    before_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TelemetryHealth(Message):
+    """Counts of received telemetry and the worst delay of a scrape."""
+
+    spans: int
+    samples: int
+    scrapes: int
+    scrape_failures: dict[str, int]
+    last_scrape_ns: int | None
+    worst_lag_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadHealth(Request[TelemetryHealth]):
+    """Return the health of telemetry.
+
+    Attributes
+    ----------
+    reset_lag
+        Reset the worst delay, for example when the load starts.
+    """
+
+    reset_lag: bool = False

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from faultset.collector.ipc.channel import Channel
-from faultset.collector.ipc.processes import is_stopped, tail
+from faultset.collector.ipc.launcher import is_stopped, tail
 from faultset.collector.load.episode_load import ChangeLoad, StopLoad
 from faultset.collector.load.request_source import RequestSource
 from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
@@ -18,14 +21,18 @@ from faultset.collector.platforms.base import HostLoad
 from faultset.collector.platforms.cluster.cluster import Cluster
 from faultset.collector.platforms.cluster.context import AS_ON_A_CLUSTER, WITHOUT_LOAD, SignalContainer
 from faultset.collector.platforms.impairments import Impairment
-from faultset.collector.platforms.journal import Journal
-from faultset.collector.platforms.journaled import JournaledPlatform
-from faultset.collector.platforms.local.control_plane import ControlPlane, PodNetworks
-from faultset.collector.platforms.local.messages import Execute, RunJob, SignalJob
-from faultset.collector.platforms.local.node.processes import write_scripts
+from faultset.collector.platforms.journal import Journal, JournaledPlatform
+from faultset.collector.platforms.local.control_plane import ControlPlane
+from faultset.collector.platforms.local.messages import (
+    DiscardTelemetry,
+    Execute,
+    ReadHealth,
+    RunJob,
+    SignalJob,
+    WriteSnapshot,
+)
 from faultset.collector.platforms.local.routing import AddressBlock
-from faultset.collector.platforms.local.telemetry.source import ReadHealth, TelemetrySource
-from faultset.collector.platforms.local.worker import describe_unready
+from faultset.collector.platforms.local.worker import describe_unready, write_scripts
 from faultset.collector.platforms.objects import deep_copy
 from faultset.collector.platforms.telemetry_sources import EventSource, LogSource, ObjectSource
 from faultset.collector.runtime.stores.redis_driver import redis_programs
@@ -44,17 +51,7 @@ _STOP_TIMEOUT_S = 10.0
 
 
 class Load:
-    """Starts, changes and stops the load process.
-
-    Parameters
-    ----------
-    plane
-        The running control plane.
-    app
-        The application whose entry receives the requests.
-    folder
-        Folder for the results and the log of the load.
-    """
+    """Starts, changes and stops the load process."""
 
     def __init__(self, plane: ControlPlane, app: AppSpec, folder: Path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +63,6 @@ class Load:
         self._is_active = False
 
     def start(self, *, seed: int, rate_rps: float, mix: str, traffic: Traffic) -> None:
-        """Start the load; raise PlatformError if it does not start."""
         if self._channel is not None:
             raise PlatformError("the load is already running; stop it first")
         spec, socket = self._folder / "app.yaml", self._plane.sockets / "load.sock"
@@ -95,7 +91,6 @@ class Load:
         self._channel = Channel(socket)
 
     def step(self, factor: float) -> None:
-        """Multiply the planned rate by `factor`, if the load is running."""
         if self._channel is not None:
             self.check()
             self._channel.call(ChangeLoad(factor=factor))
@@ -141,16 +136,10 @@ class LocalPlatform(JournaledPlatform):
 
     Parameters
     ----------
-    app
-        The application.
     folder
         Folder for working files; `deploy` removes files of an earlier run.
-    journal
-        Records every change and its undo operations before the change is made.
     seed
         Seed of pod names and packet losses.
-    step_s
-        Interval of metrics in seconds.
     back_off_factor
         Multiplies the kubelet's back-off delays; 1 gives the delays of a real cluster.
     telemetry
@@ -183,7 +172,6 @@ class LocalPlatform(JournaledPlatform):
         self._load: Load | None = None
 
     def deploy(self) -> None:
-        """Apply the application's manifests and start telemetry; return without waiting for readiness."""
         redis = redis_programs()
         self.folder.mkdir(parents=True, exist_ok=True)
         plane = ControlPlane(
@@ -213,15 +201,12 @@ class LocalPlatform(JournaledPlatform):
         self._require_load().start(seed=seed, rate_rps=rate_rps, mix=mix, traffic=traffic)
 
     def step_load(self, factor: float) -> None:
-        """Change a running load to `factor` times its planned rate."""
         self._require_load().step(factor)
 
     def stop_load(self) -> None:
-        """Stop the load; unanswered requests count as unfinished."""
         self._require_load().stop()
 
     def apply(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Create or replace objects; not journaled."""
         plane = self._require_plane()
         with plane.lock:
             for manifest in objects:
@@ -229,13 +214,11 @@ class LocalPlatform(JournaledPlatform):
             plane.settle()
 
     def find(self, kind: str, name: str) -> Object | None:
-        """Return a copy of one object, or None."""
         plane = self._require_plane()
         with plane.lock:
             return deep_copy(plane.cluster.store.find(kind, name))
 
     def list(self, kind: str, labels: Mapping[str, str] | None = None) -> Sequence[Object]:
-        """Return copies of all objects of a kind with the labels."""
         plane = self._require_plane()
         with plane.lock:
             return plane.cluster.store.list(kind, labels)
@@ -268,14 +251,13 @@ class LocalPlatform(JournaledPlatform):
             raise PlatformError(f"cannot kill container {container} of pod {name}, since it is not running")
 
     def _impair(self, pod: Object, impairment: Impairment) -> None:
-        PodNetworks(self._require_plane()).impair(pod["metadata"]["name"], impairment)
+        self._require_plane().impair(pod["metadata"]["name"], impairment)
 
     def impaired_packets(self, pod: str) -> int:
-        """Return how many packets of the pod the current impairment has affected so far."""
-        return PodNetworks(self._require_plane()).impaired_packets(pod)
+        return self._require_plane().impaired_packets(pod)
 
     def _lift(self, pod: str) -> None:
-        PodNetworks(self._require_plane()).lift(pod)
+        self._require_plane().lift(pod)
 
     def _check_waiting(self) -> None:
         self._require_load().check()
@@ -287,7 +269,6 @@ class LocalPlatform(JournaledPlatform):
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """The sources of telemetry by table name."""
         plane = self._require_plane()
         if not self._sources:
             cluster = plane.cluster
@@ -307,7 +288,6 @@ class LocalPlatform(JournaledPlatform):
         return self._sources
 
     def teardown(self) -> None:
-        """End all processes and remove all objects of the episode; may be called twice."""
         for source in self._sources.values():
             source.close()
         self._sources = {}
@@ -335,17 +315,14 @@ class LocalPlatform(JournaledPlatform):
         )
 
     def check_processes(self) -> None:
-        """Raise PlatformError if a process of the platform or the load has ended or is stopped."""
         plane = self._require_plane()
         plane.check_processes()
         self._require_load().check()
 
     def clock_offsets_s(self) -> dict[str, float]:
-        """Return zeros: all sources use the same clock."""
         return dict.fromkeys(self.sources, 0.0)
 
     def run_command(self, pod: str, argv: Sequence[str]) -> str:
-        """Run a command in the pod's main container and return its output; not journaled."""
         target = self.get("Pod", pod)
         container = target["spec"]["containers"][0]["name"]
         result = self._require_plane().call(
@@ -387,3 +364,33 @@ class LocalPlatform(JournaledPlatform):
                 if observation.kind == "Pod":
                     self._services.setdefault(observation.name, observation.service)
         return self._services.get(pod)
+
+
+class TelemetrySource:
+    """The source of one table of the telemetry process.
+
+    Parameters
+    ----------
+    folder
+        Folder for snapshots; removed by `close`.
+    interval_s
+        Time between two samples of a series; None for spans.
+    """
+
+    def __init__(self, table: str, channel: Channel, folder: Path, *, interval_s: float | None = None):
+        self.table = table
+        self.interval_s = interval_s
+        self._channel = channel
+        self._folder = Path(folder) / table
+
+    def snapshot(self, start_ns: int, end_ns: int) -> Iterator[pa.RecordBatch]:
+        self._channel.call(WriteSnapshot(folder=self._folder, start_ns=start_ns, end_ns=end_ns, tables=(self.table,)))
+        with pa.memory_map(str(self._folder / f"{self.table}.arrow")) as file, pa.ipc.open_file(file) as reader:
+            for index in range(reader.num_record_batches):
+                yield reader.get_batch(index)
+
+    def discard(self, before_ns: int) -> None:
+        self._channel.call(DiscardTelemetry(table=self.table, before_ns=before_ns))
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -5,16 +5,22 @@ from __future__ import annotations
 import os
 import random
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from faultset.collector.platforms.cluster.cluster import HEADLESS, target_port
 from faultset.collector.platforms.cluster.object_store import ObjectStore
 from faultset.collector.platforms.impairments import Impairment
-from faultset.collector.platforms.local.messages import ConfigureRelay, PodImpairment, RelayRoute, RelayTarget
-from faultset.collector.platforms.local.telemetry.source import ScrapeTarget, StateSample
+from faultset.collector.platforms.local.messages import (
+    ConfigureRelay,
+    PodImpairment,
+    RelayRoute,
+    RelayTarget,
+    ScrapeTarget,
+    StateSample,
+)
 from faultset.collector.platforms.objects import is_active, is_ready
-from faultset.collector.sources.metric_store import (
+from faultset.collector.sources.stores import (
     CLAIM_PHASES,
     POD_PHASES,
     TERMINATED_REASONS,
@@ -80,14 +86,12 @@ class AddressBlock:
         return f"127.{self.number}.250.4"
 
     def allocate_service_address(self) -> str:
-        """Return an unused address for a Service."""
         self._services += 1
         if self._services > 254:
             raise PlatformError("an application can have at most 254 Services; use one with fewer")
         return f"127.{self.number}.0.{self._services}"
 
     def allocate_pod_address(self) -> str:
-        """Return a new address for a pod."""
         block, last = divmod(self._pods, 254)
         self._pods += 1
         if block >= _RELAYED_OFFSET - 1:
@@ -276,36 +280,30 @@ def build_state_samples(
 _Sample = tuple[str, str | None, str | None, dict[str, str], float]
 
 
+_REPLICA_COUNTS = {
+    "replicas": "replicas",
+    "replicas_available": "availableReplicas",
+    "replicas_ready": "readyReplicas",
+    "replicas_updated": "updatedReplicas",
+}
+
+
 def _sample_deployment(deployment: Object) -> Iterator[_Sample]:
-    labels = {"deployment": deployment["metadata"]["name"]}
-    status = deployment.get("status", {})
-    values = {
-        "kube_deployment_spec_replicas": deployment["spec"]["replicas"],
-        "kube_deployment_status_replicas": status.get("replicas", 0),
-        "kube_deployment_status_replicas_available": status.get("availableReplicas", 0),
-        "kube_deployment_status_replicas_ready": status.get("readyReplicas", 0),
-        "kube_deployment_status_replicas_unavailable": status.get("unavailableReplicas", 0),
-        "kube_deployment_status_replicas_updated": status.get("updatedReplicas", 0),
-        "kube_deployment_status_observed_generation": status.get("observedGeneration", 0),
-        "kube_deployment_metadata_generation": deployment["metadata"]["generation"],
-    }
-    for metric, value in values.items():
-        yield metric, None, None, labels, value
+    counts = {**_REPLICA_COUNTS, "replicas_unavailable": "unavailableReplicas"}
+    return _sample_workload(deployment, "deployment", "kube_deployment_spec_replicas", counts)
 
 
 def _sample_stateful_set(stateful_set: Object) -> Iterator[_Sample]:
-    labels = {"statefulset": stateful_set["metadata"]["name"]}
-    status = stateful_set.get("status", {})
-    values = {
-        "kube_statefulset_replicas": stateful_set["spec"]["replicas"],
-        "kube_statefulset_status_replicas": status.get("replicas", 0),
-        "kube_statefulset_status_replicas_available": status.get("availableReplicas", 0),
-        "kube_statefulset_status_replicas_current": status.get("currentReplicas", 0),
-        "kube_statefulset_status_replicas_ready": status.get("readyReplicas", 0),
-        "kube_statefulset_status_replicas_updated": status.get("updatedReplicas", 0),
-        "kube_statefulset_status_observed_generation": status.get("observedGeneration", 0),
-        "kube_statefulset_metadata_generation": stateful_set["metadata"]["generation"],
-    }
+    counts = {**_REPLICA_COUNTS, "replicas_current": "currentReplicas"}
+    return _sample_workload(stateful_set, "statefulset", "kube_statefulset_replicas", counts)
+
+
+def _sample_workload(workload: Object, kind: str, desired: str, counts: Mapping[str, str]) -> Iterator[_Sample]:
+    labels, status = {kind: workload["metadata"]["name"]}, workload.get("status", {})
+    values = {desired: workload["spec"]["replicas"]}
+    values |= {f"kube_{kind}_status_{metric}": status.get(field, 0) for metric, field in sorted(counts.items())}
+    values[f"kube_{kind}_status_observed_generation"] = status.get("observedGeneration", 0)
+    values[f"kube_{kind}_metadata_generation"] = workload["metadata"]["generation"]
     for metric, value in values.items():
         yield metric, None, None, labels, value
 
@@ -355,18 +353,11 @@ def _sample_endpoints(endpoints: Object) -> Iterator[_Sample]:
         yield "kube_endpoint_address", None, None, {"endpoint": endpoints["metadata"]["name"], "ready": ready}, count
 
 
-def _sample_claim(claim: Object) -> Iterator[_Sample]:
-    phase = claim.get("status", {}).get("phase")
-    for possible in CLAIM_PHASES:
-        labels = {"persistentvolumeclaim": claim["metadata"]["name"], "phase": possible}
-        yield "kube_persistentvolumeclaim_status_phase", None, None, labels, possible == phase
-
-
-def _sample_volume(volume: Object) -> Iterator[_Sample]:
-    phase = volume.get("status", {}).get("phase")
-    for possible in VOLUME_PHASES:
-        labels = {"persistentvolume": volume["metadata"]["name"], "phase": possible}
-        yield "kube_persistentvolume_status_phase", None, None, labels, possible == phase
+def _sample_phases(resource: Object, kind: str, phases: Sequence[str]) -> Iterator[_Sample]:
+    phase = resource.get("status", {}).get("phase")
+    for possible in phases:
+        labels = {kind: resource["metadata"]["name"], "phase": possible}
+        yield f"kube_{kind}_status_phase", None, None, labels, possible == phase
 
 
 _SAMPLES: dict[str, Callable[[Object], Iterator[_Sample]]] = {
@@ -375,6 +366,6 @@ _SAMPLES: dict[str, Callable[[Object], Iterator[_Sample]]] = {
     "ReplicaSet": _sample_replica_set,
     "Pod": _sample_pod,
     "Endpoints": _sample_endpoints,
-    "PersistentVolumeClaim": _sample_claim,
-    "PersistentVolume": _sample_volume,
+    "PersistentVolumeClaim": lambda claim: _sample_phases(claim, "persistentvolumeclaim", CLAIM_PHASES),
+    "PersistentVolume": lambda volume: _sample_phases(volume, "persistentvolume", VOLUME_PHASES),
 }

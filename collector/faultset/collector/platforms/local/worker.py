@@ -6,8 +6,10 @@ import http.client
 import json
 import os
 import queue
+import shlex
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from faultset.collector.ipc.channel import Channel
-from faultset.collector.ipc.processes import environment, tail
+from faultset.collector.ipc.launcher import environment, tail
 from faultset.collector.platforms.cluster.context import (
     Command,
     ForgetPod,
@@ -33,7 +35,7 @@ from faultset.collector.platforms.cluster.context import (
 from faultset.collector.platforms.cluster.object_store import ObjectStore
 from faultset.collector.platforms.cluster.pods import image_repository
 from faultset.collector.platforms.local.messages import SpawnContainer
-from faultset.collector.platforms.local.node.processes import PAUSE, build_search_path
+from faultset.collector.platforms.local.node import PROGRAMS
 from faultset.collector.platforms.objects import container_statuses, is_ready
 from faultset.collector.runtime.environment import VARIABLE as MOUNTS
 from faultset.collector.spec.containers import DATA_PATH, PAUSE_REPOSITORY, SPEC_PATH
@@ -128,7 +130,6 @@ def describe_unready(store: ObjectStore, log_file: LogFile) -> str:
 
 
 def describe_pod(pod: Object, log_file: LogFile) -> str:
-    """Return the state of a pod and the last log lines of its containers."""
     name, status = pod["metadata"]["name"], pod.get("status", {})
     statuses = container_statuses(pod)
     if not statuses:
@@ -216,15 +217,7 @@ def _write_files(folder: Path, files: Mapping[str, str]) -> None:
 
 
 class Worker:
-    """Executes the kubelet's commands.
-
-    Parameters
-    ----------
-    node
-        The node process.
-    root
-        Folder of the episode's working files.
-    """
+    """Executes the kubelet's commands."""
 
     def __init__(self, node: Channel, root: Path):
         self._node = node
@@ -290,3 +283,37 @@ class Worker:
         if process.started_ns is None:
             return StartFailed(**fields, time_ns=time.time_ns(), message=process.error)
         return Started(**fields, time_ns=process.started_ns)
+
+
+SCRIPTS: dict[str, str] = {**PROGRAMS, "faultset-work": "faultset.collector.runtime.processes:main"}
+"""Programs that `exec` can run in a container, in addition to the system's programs."""
+
+
+PAUSE = ("/bin/sh", "-c", 'trap "exit 0" TERM INT; while :; do sleep 3600 & wait $!; done')
+
+
+def write_scripts(folder: Path, redis: Mapping[str, str]) -> None:
+    """Create the commands of containers in a folder: scripts for our programs and links to Redis.
+
+    Parameters
+    ----------
+    folder
+        Created if missing; comes first in the containers' PATH.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, function in SCRIPTS.items():
+        module, _, attribute = function.partition(":")
+        code = f"import sys; from {module} import {attribute}; sys.exit({attribute}())"
+        script = folder / name
+        command = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(code)}"
+        script.write_text(f'#!/bin/sh\n{command} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+    for name, path in redis.items():
+        link = folder / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(path)
+
+
+def build_search_path(folder: Path) -> str:
+    """Return the PATH of containers; `folder` contains our scripts."""
+    return os.pathsep.join([str(folder), "/usr/local/bin", "/usr/bin", "/bin"])

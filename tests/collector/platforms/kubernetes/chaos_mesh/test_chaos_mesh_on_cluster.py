@@ -19,14 +19,14 @@ from faultset.collector.platforms.impairments import Bandwidth, Loss, Partition
 from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     PLURALS,
     RESOURCES,
+    ChaosMeshImpairer,
     path_of_experiment,
     remove_all,
 )
 from faultset.collector.platforms.kubernetes.chaos_mesh.installation import find_installation, find_refused_samples
-from faultset.collector.platforms.kubernetes.chaos_mesh.platform import ChaosMeshImpairer
 from faultset.collector.platforms.kubernetes.client import Api, build_path
-from faultset.collector.platforms.kubernetes.images import app_image
-from faultset.collector.platforms.kubernetes.namespaces import MANAGED
+from faultset.collector.platforms.kubernetes.objects import MANAGED
+from faultset.collector.platforms.kubernetes.settings import app_image
 from faultset.collector.platforms.objects import is_ready
 from faultset.core.errors import PlatformError
 
@@ -39,10 +39,10 @@ KILLED = f"""
 import sys, time
 from faultset.collector.platforms.impairments import Partition
 from faultset.collector.platforms.kubernetes.client import Api
-from faultset.collector.platforms.kubernetes.chaos_mesh import platform
-platform.LEASE_S = {LEASE_S}
+from faultset.collector.platforms.kubernetes.chaos_mesh import experiments
+experiments.LEASE_S = {LEASE_S}
 api, (control, app) = Api(), sys.argv[1:]
-made = platform.ChaosMeshImpairer(api, control, app)
+made = experiments.ChaosMeshImpairer(api, control, app)
 made.impair(api.get(f"/api/v1/namespaces/{{app}}/pods/sender"), Partition())
 print("impaired", flush=True)
 time.sleep(600)
@@ -52,7 +52,7 @@ FAULTSET = [sys.executable, "-c", "from faultset.core.start import faultset; fau
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Two pods that talk, and a namespace for experiments."""
+    """Two pods that exchange datagrams, and a namespace for experiments."""
 
     api: Api
     app: str

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import UrlEndpoint
-from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import SampleReader, match_any
+from faultset.collector.platforms.kubernetes.telemetry.prometheus import SampleReader, match_any
 from faultset.core.errors import PlatformError, UsageError
 
 T0 = 1_700_000_000

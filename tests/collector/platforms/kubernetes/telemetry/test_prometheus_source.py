@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import UrlEndpoint
-from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import PrometheusSource
+from faultset.collector.platforms.kubernetes.telemetry.prometheus import PrometheusSource
 from faultset.core.errors import PlatformError
 from faultset.datasets.format.schemas import METRICS
 

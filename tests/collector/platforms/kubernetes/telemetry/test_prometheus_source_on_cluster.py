@@ -16,8 +16,7 @@ from faultset.collector.platforms.kubernetes.client import Api, NotFound
 from faultset.collector.platforms.kubernetes.objects import Objects
 from faultset.collector.platforms.kubernetes.telemetry.discovery import find_prometheus
 from faultset.collector.platforms.kubernetes.telemetry.endpoints import ProxiedEndpoint
-from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import SampleReader
-from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import PrometheusSource
+from faultset.collector.platforms.kubernetes.telemetry.prometheus import PrometheusSource, SampleReader
 
 pytestmark = pytest.mark.cluster
 CPU = "container_cpu_usage_seconds_total"

@@ -13,8 +13,8 @@ import yaml
 
 from faultset.collector.platforms.kubernetes.client import Api
 from faultset.collector.platforms.kubernetes.telemetry.discovery import discover
-from faultset.collector.platforms.kubernetes.telemetry.jaeger_source import JaegerSource
-from faultset.collector.platforms.kubernetes.telemetry.prometheus_source import PrometheusSource
+from faultset.collector.platforms.kubernetes.telemetry.jaeger import JaegerSource
+from faultset.collector.platforms.kubernetes.telemetry.prometheus import PrometheusSource
 from faultset.collector.platforms.kubernetes.telemetry.stack_objects import (
     COMPONENTS,
     NAMESPACE,
@@ -33,7 +33,7 @@ _PROGRAMS = {part: ["/bin/" + part] for part in COMPONENTS}
 
 
 def test_everything_carries_our_labels_and_stays_in_the_namespace() -> None:
-    objects = stack_objects("tele", StackImages(), COMPONENTS)
+    objects = stack_objects("tele", StackImages())
     assert objects[0]["kind"] == "Namespace"
     roles = {one["metadata"]["name"] for one in objects if one["kind"] == "ClusterRole"}
     for found in objects:
@@ -51,7 +51,7 @@ def test_two_stacks_have_no_name_in_common() -> None:
     first, second = (
         {
             (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"])
-            for one in stack_objects(where, StackImages(), COMPONENTS)
+            for one in stack_objects(where, StackImages())
         }
         for where in (NAMESPACE, "tele")
     )
@@ -59,7 +59,7 @@ def test_two_stacks_have_no_name_in_common() -> None:
 
 
 def test_the_scrape_configuration_reads_containers_pods_and_objects_every_five_seconds() -> None:
-    objects = stack_objects(NAMESPACE, StackImages(), COMPONENTS)
+    objects = stack_objects(NAMESPACE, StackImages())
     [config] = [one["data"]["prometheus.yml"] for one in objects if one["kind"] == "ConfigMap"]
     parsed = yaml.safe_load(config)
     assert parsed["global"]["scrape_interval"] == "5s"
@@ -69,7 +69,7 @@ def test_the_scrape_configuration_reads_containers_pods_and_objects_every_five_s
 
 def test_images_of_the_users_replace_the_public_ones() -> None:
     images = StackImages(images={"jaeger": "mirror/jaeger:1"}, commands={"jaeger": ["/bin/jaeger"]})
-    for found in stack_objects(NAMESPACE, images, COMPONENTS):
+    for found in stack_objects(NAMESPACE, images):
         if found["kind"] == "Deployment":
             container = found["spec"]["template"]["spec"]["containers"][0]
             is_jaeger = found["metadata"]["name"] == "jaeger"

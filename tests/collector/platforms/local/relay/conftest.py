@@ -33,7 +33,7 @@ _numbers = itertools.cycle(range(1, 250))
 
 
 def reserve_network() -> tuple[int, socket.socket]:
-    """Return the number of a network 127.3.N that no other worker of the tests uses, until the socket is closed."""
+    """Return the number of a network 127.3.N that is reserved until the socket is closed."""
     for number in _numbers:
         try:
             return number, socket.create_server((f"127.3.{number}.254", 6999))
@@ -43,7 +43,7 @@ def reserve_network() -> tuple[int, socket.socket]:
 
 
 def reset(endpoint: socket.socket) -> None:
-    """Close a connection as the kernel does for a process that had not read everything."""
+    """Reset a connection, as the kernel does if a process has not read everything."""
     endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     endpoint.shutdown(socket.SHUT_RD)
     endpoint.close()
@@ -94,7 +94,7 @@ class EchoServer:
         reset(self.connections[place])
 
     def close(self) -> None:
-        """Refuse new connections and close the others, as a process that ends does."""
+        """Refuse new connections and close the others, like a process that ends."""
         if self.listener.fileno() >= 0:
             self.stop_listening()
         for connection in self.connections:
@@ -187,7 +187,7 @@ class Lab:
 
     @staticmethod
     def fill(endpoint: socket.socket) -> int:
-        """Send until nothing more is taken; return how much was."""
+        """Send until the socket accepts no more data; return the number of bytes."""
         sent = 0
         try:
             while sent < 1 << 30:
@@ -198,7 +198,7 @@ class Lab:
 
     @staticmethod
     def eventually(condition: Callable[[], bool], *, timeout_s: float = 5.0) -> bool:
-        """Wait until a condition holds; say whether it did."""
+        """Wait until a condition holds; return whether it did."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline:

@@ -14,8 +14,8 @@ import pytest
 from faultset.collector.ipc.channel import Channel, decode, encode
 from faultset.collector.platforms.impairments import Abort, Bandwidth, Hold, Impairment, Reset
 from faultset.collector.platforms.local.messages import PodImpairment, ReadCounters, ReadImpairedCounts
-from faultset.collector.platforms.local.relay.kernel_sockets import ListeningSockets
 from faultset.collector.platforms.local.relay.pods import RequestRule
+from faultset.collector.platforms.local.relay.refusals import ListeningSockets
 from faultset.core.errors import PlatformError
 from tests.collector.platforms.local.relay.conftest import Lab
 

@@ -13,7 +13,7 @@ CUT = Link(cut=True)
 
 
 class Draws(Random):
-    """Random numbers that are known: 0 loses a packet, 1 lets it pass."""
+    """Fixed random numbers: 0 loses a packet, 1 passes it."""
 
     def __init__(self, *numbers: float):
         super().__init__(0)
@@ -28,7 +28,7 @@ LOSSY = Link(loss=0.5)
 
 
 def retries(flow: Flow, link: Link, count: int) -> list[float]:
-    """Return the instants of the next `count` retransmissions."""
+    """Return the times of the next `count` retransmissions."""
     instants = []
     for _ in range(count):
         due_s = flow.due_s()

@@ -6,15 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from faultset.collector.platforms.hosts import Requirement
-from faultset.collector.platforms.impairments import (
-    Abort,
-    Bandwidth,
-    Delay,
-    Hold,
-    Loss,
-    Partition,
-    Reset,
-)
+from faultset.collector.platforms.impairments import Abort, Bandwidth, Delay, Hold, Loss, Partition, Reset
 from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     FAILED_POD,
     KILLED_POD,
@@ -28,20 +20,15 @@ from faultset.collector.platforms.kubernetes.chaos_mesh.experiments import (
     path_of_experiment,
 )
 from faultset.collector.platforms.kubernetes.client import Api, NotFound
-from faultset.collector.platforms.kubernetes.permissions import Rule, missing_permissions
+from faultset.collector.platforms.kubernetes.preflight import Rule, missing_permissions
 from faultset.collector.platforms.objects import is_ready
 from faultset.core.errors import PlatformError
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 GROUP = "chaos-mesh.org"
 ROLE_RULES: tuple[Rule, ...] = (
-    Rule(
-        group=GROUP,
-        resources=tuple(PLURALS.values()),
-        verbs=("get", "list", "create", "patch", "delete"),
-        purpose="impair pods with Chaos Mesh",
-    ),
-    Rule(group=GROUP, resources=POD_RESOURCES, verbs=("delete",), purpose="remove leftovers of Chaos Mesh"),
+    Rule(GROUP, tuple(PLURALS.values()), ("get", "list", "create", "patch", "delete"), "impair pods with Chaos Mesh"),
+    Rule(GROUP, POD_RESOURCES, ("delete",), "remove leftovers of Chaos Mesh"),
 )
 NETEM = ("loss", "delay")
 """Impairments for which Chaos Mesh uses netem."""
@@ -106,7 +93,6 @@ class Installation:
 
 
 def find_installation(api: Api) -> Installation:
-    """Return the state of Chaos Mesh on a cluster."""
     try:
         resources = api.get(RESOURCES)["resources"]
     except NotFound:

@@ -21,12 +21,10 @@ _JAEGER = re.compile(r"jaeger|(^|-)simplest-query$")
 _NOT_JAEGER = re.compile(r"agent|operator|cassandra|elasticsearch|headless")
 _RECEIVER = re.compile(r"jaeger|otel-?col|opentelemetry-collector|otel-agent|tempo|alloy")
 
-_PROMETHEUS_PORTS = frozenset({80, 9090, 443})
-_PROMETHEUS_PORT_NAMES = frozenset({"web", "http", "http-web", "https", "prometheus"})
-_QUERY_PORTS = frozenset({16686})
-_QUERY_PORT_NAMES = frozenset({"query", "http-query", "jaeger-query", "query-http", "jaeger-ui", "ui"})
-_OTLP_PORTS = frozenset({SPANS_PORT})
-_OTLP_PORT_NAMES = frozenset({"otlp-http", "otlphttp", "http-otlp"})
+_PROMETHEUS_PORTS = frozenset({80, 9090, 443, "web", "http", "http-web", "https", "prometheus"})
+_QUERY_PORTS = frozenset({16686, "query", "http-query", "jaeger-query", "query-http", "jaeger-ui", "ui"})
+_OTLP_PORTS = frozenset({SPANS_PORT, "otlp-http", "otlphttp", "http-otlp"})
+"""Numbers and names of the servers' ports."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +39,6 @@ class Port:
 
     @property
     def scheme(self) -> str:
-        """URL scheme of the port."""
         return "https" if self.name.startswith("https") or self.port == 443 else "http"
 
     @property
@@ -52,11 +49,7 @@ class Port:
 
 def prometheus_ports(services: Services) -> list[Port]:
     """Return the ports that may be Prometheus, most likely first."""
-    return [
-        port
-        for port in _ports(services, _is_prometheus)
-        if port.port in _PROMETHEUS_PORTS or port.name in _PROMETHEUS_PORT_NAMES
-    ]
+    return [port for port in _ports(services, _is_prometheus) if {port.port, port.name} & _PROMETHEUS_PORTS]
 
 
 def jaeger_ports(services: Services) -> list[Port]:
@@ -64,7 +57,7 @@ def jaeger_ports(services: Services) -> list[Port]:
     return [
         port
         for port in _ports(services, _is_jaeger)
-        if port.port in _QUERY_PORTS or port.name in _QUERY_PORT_NAMES or (port.port == 80 and "query" in port.service)
+        if {port.port, port.name} & _QUERY_PORTS or (port.port == 80 and "query" in port.service)
     ]
 
 
@@ -80,7 +73,7 @@ def receiver_ports(services: Services, jaeger_namespace: str | None) -> list[Por
     ports = [
         port
         for port in _ports(services, lambda service: _RECEIVER.search(service["metadata"]["name"]) is not None)
-        if (port.port in _OTLP_PORTS or port.name in _OTLP_PORT_NAMES)
+        if {port.port, port.name} & _OTLP_PORTS
         and not (jaeger_namespace is not None and port.namespace != jaeger_namespace and "jaeger" in port.service)
     ]
     return sorted(
@@ -139,9 +132,6 @@ def _is_jaeger(service: Mapping[str, Any]) -> bool:
     return _JAEGER.search(name) is not None or "jaeger" in (labels.get("app.kubernetes.io/name"), labels.get("app"))
 
 
-PROMETHEUS_TOKEN = "FAULTSET_PROMETHEUS_TOKEN"
-JAEGER_TOKEN = "FAULTSET_JAEGER_TOKEN"
-
 _IN_CLUSTER = re.compile(r"(?P<namespace>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)(:(?P<port>[a-z0-9-]+))?(?P<prefix>/.*)?")
 
 
@@ -190,7 +180,7 @@ def _check_jaeger(endpoint: Endpoint) -> None:
 
 _PROMETHEUS_SERVER = _Server(
     kind="Prometheus",
-    token_variable=PROMETHEUS_TOKEN,
+    token_variable="FAULTSET_PROMETHEUS_TOKEN",
     option="--prometheus-url",
     ports=prometheus_ports,
     service_names="prometheus-server, prometheus-operated, *-prometheus, prometheus-k8s",
@@ -199,7 +189,7 @@ _PROMETHEUS_SERVER = _Server(
 )
 _JAEGER_SERVER = _Server(
     kind="Jaeger",
-    token_variable=JAEGER_TOKEN,
+    token_variable="FAULTSET_JAEGER_TOKEN",
     option="--jaeger-url",
     ports=jaeger_ports,
     service_names="jaeger, jaeger-query, *-query with port 16686",
@@ -208,12 +198,7 @@ _JAEGER_SERVER = _Server(
 )
 
 
-def discover(
-    api: Api,
-    *,
-    prometheus_url: str | None = None,
-    jaeger_url: str | None = None,
-) -> TelemetryServers:
+def discover(api: Api, *, prometheus_url: str | None = None, jaeger_url: str | None = None) -> TelemetryServers:
     """Find Prometheus, Jaeger and a span receiver, and check that they respond.
 
     Parameters
@@ -359,12 +344,7 @@ def _open_address(api: Api, services: Services, url: str, server: _Server) -> En
     if port is None:
         raise PlatformError(f"the service {url} for {kind} does not exist; see `kubectl get services -A`")
     return ProxiedEndpoint(
-        api,
-        kind=kind,
-        namespace=match["namespace"],
-        service=match["service"],
-        port=port,
-        prefix=match["prefix"] or "",
+        api, kind=kind, namespace=match["namespace"], service=match["service"], port=port, prefix=match["prefix"] or ""
     )
 
 

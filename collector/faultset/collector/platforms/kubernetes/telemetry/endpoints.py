@@ -48,7 +48,6 @@ class Endpoint(Protocol):
         ...
 
     def get(self, path: str, params: Parameters | None = None) -> Any:
-        """Return the parsed response; raise TruncatedResponse or PlatformError."""
         return parse_response(self.body(path, params), self.name, path)
 
 
@@ -83,7 +82,6 @@ class ProxiedEndpoint(Endpoint):
         self._root = f"/api/v1/namespaces/{namespace}/services/{target}/proxy{self.prefix}"
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
-        """Return the body of the response; raise TruncatedResponse or PlatformError."""
         try:
             return self._api.call(
                 "GET",
@@ -145,7 +143,6 @@ class UrlEndpoint(Endpoint):
         self._pool = urllib3.PoolManager(retries=False)
 
     def body(self, path: str, params: Parameters | None = None) -> bytes:
-        """Return the body of the response; raise TruncatedResponse or PlatformError."""
         url = self._root + path + (f"?{urlencode(params, doseq=True)}" if params else "")
         # a server that has never responded probably has a wrong address, so retries would only delay the error
         retry_timeout_s = (

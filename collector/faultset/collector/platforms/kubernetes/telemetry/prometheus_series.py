@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import yaml
 
 from faultset.collector.platforms.kubernetes.impairer import EPHEMERAL
-from faultset.collector.platforms.kubernetes.telemetry.prometheus_samples import Targets
-from faultset.collector.sources.metric_store import TERMINATED_REASONS, WAITING_REASONS, MetricWindow, SeriesKey
-from faultset.datasets.telemetry_formats.prometheus import MetricTypes, RawSeries, canonical_labels
+from faultset.collector.platforms.kubernetes.telemetry.endpoints import Endpoint
+from faultset.collector.sources.stores import TERMINATED_REASONS, WAITING_REASONS, MetricWindow, SeriesKey
+from faultset.core.errors import PlatformError
+from faultset.datasets.telemetry_formats.prometheus import Labels, MetricTypes, RawSeries, canonical_labels
 
 _CONTAINER_LABELS = frozenset("cpu failure_type interface operation scope state tcp_state udp_state ulimit".split())
 """Labels of cAdvisor that describe the measurement rather than the container."""
@@ -84,8 +87,6 @@ class Naming:
     ----------
     service_of_pod
         Returns the workload of a pod, which may have been deleted; None for pods of other applications.
-    service_of_object
-        Returns the workload of an object by kind and name.
     """
 
     def __init__(
@@ -389,3 +390,68 @@ def build_table(all_samples: Sequence[Samples]) -> pa.Table:
     times = np.concatenate([samples.times for samples in all_samples]) if all_samples else np.empty(0, np.int64)
     values = np.concatenate([samples.values for samples in all_samples]) if all_samples else np.empty(0)
     return MetricWindow(times, numbers, values, tuple(samples.series for samples in all_samples)).table({})
+
+
+_DURATION = re.compile(r"(\d+)(ms|[smhdwy])")
+
+
+_UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
+
+
+def duration_s(text: str) -> float:
+    """Parse a duration in Prometheus notation and return it in seconds.
+
+    >>> duration_s("1m30s")
+    90.0
+    """
+    return sum(int(number) * _UNIT_S[unit] for number, unit in _DURATION.findall(text))
+
+
+@dataclass(kw_only=True)
+class Targets:
+    """Current and earlier scrape targets, with the labels that scraping adds to their series."""
+
+    labels: dict[tuple[str, str], Labels] = field(default_factory=dict)
+    """Labels by job and instance."""
+    names: dict[str, set[str]] = field(default_factory=dict)
+    """Label names of all targets by job."""
+    intervals_s: dict[str, float] = field(default_factory=dict)
+    """Scrape intervals by scrape pool."""
+    container_pool: str | None = None
+    """Scrape pool of the kubelets' container metrics."""
+
+    def update(self, endpoint: Endpoint) -> None:
+        """Add the server's current targets; do nothing if the server lacks this API."""
+        try:
+            response = endpoint.get("/api/v1/targets", {"state": "active"})
+            active = response["data"]["activeTargets"]
+        except (PlatformError, KeyError, TypeError):
+            return
+        for target in active:
+            labels = dict(target.get("labels") or {})
+            job, instance = labels.get("job", ""), labels.get("instance", "")
+            self.labels[job, instance] = labels
+            self.names.setdefault(job, set()).update(labels)
+            pool = target.get("scrapePool") or job
+            if target.get("scrapeInterval"):
+                self.intervals_s[pool] = duration_s(target["scrapeInterval"])
+            if "cadvisor" in str(target.get("scrapeUrl", "")):
+                self.container_pool = pool
+
+
+def scrape_interval_s(endpoint: Endpoint, targets: Targets) -> float:
+    """Return the scrape interval of containers or, if unknown, the server's default or the longest of any pool.
+
+    Raises
+    ------
+    PlatformError
+        The server reports none of them.
+    """
+    if targets.container_pool in targets.intervals_s:
+        return targets.intervals_s[targets.container_pool]
+    with contextlib.suppress(PlatformError, KeyError, TypeError, yaml.YAMLError):
+        config = yaml.safe_load(endpoint.get("/api/v1/status/config")["data"]["yaml"])
+        return duration_s(str(config["global"]["scrape_interval"]))
+    if targets.intervals_s:
+        return max(targets.intervals_s.values())
+    raise PlatformError(f"{endpoint.name} shows no scrape interval in its targets or its configuration")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from faultset.collector.platforms.kubernetes.client import APPLY_PATCH, Api, build_path, label_selector
-from faultset.collector.platforms.kubernetes.namespaces import MANAGED
+from faultset.collector.platforms.kubernetes.objects import MANAGED
 from faultset.core.errors import PlatformError
 from faultset.core.processes import poll_until
 
@@ -42,40 +42,36 @@ class StackImages:
     commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def stack_objects(namespace: str, images: StackImages, components: Sequence[str]) -> list[dict[str, Any]]:
+def stack_objects(namespace: str, images: StackImages) -> list[dict[str, Any]]:
     """Return the objects of the stack, the namespace first."""
     labels = {**MANAGED, PART_LABEL: namespace}
     objects: list[dict[str, Any]] = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
     ]
-    for component in components:
-        for manifest in _load_manifests(component):
-            metadata = manifest["metadata"]
-            metadata["labels"] = {**metadata.get("labels", {}), **labels}
-            if manifest["kind"] in _CLUSTER_WIDE:
-                if namespace != NAMESPACE:
-                    metadata["name"] = metadata["name"].replace("faultset", namespace, 1)
-                if manifest["kind"] == "ClusterRoleBinding":
-                    manifest["roleRef"]["name"] = metadata["name"]
-                    manifest["subjects"][0]["namespace"] = namespace
-            else:
-                metadata["namespace"] = namespace
-            if manifest["kind"] == "Deployment":
-                container = manifest["spec"]["template"]["spec"]["containers"][0]
-                manifest["spec"]["template"]["metadata"]["labels"].update(labels)
-                container["image"] = images.images.get(component, container["image"])
-                if component in images.commands:
-                    container["command"] = list(images.commands[component])
-            objects.append(manifest)
+    for manifest in yaml.safe_load_all(Path(__file__).with_name("stack.yaml").read_text(encoding="utf-8")):
+        metadata = manifest["metadata"]
+        component = metadata["name"].removeprefix("faultset-")
+        metadata["labels"] = {**metadata.get("labels", {}), **labels}
+        if manifest["kind"] in _CLUSTER_WIDE:
+            if namespace != NAMESPACE:
+                metadata["name"] = metadata["name"].replace("faultset", namespace, 1)
+            if manifest["kind"] == "ClusterRoleBinding":
+                manifest["roleRef"]["name"] = metadata["name"]
+                manifest["subjects"][0]["namespace"] = namespace
+        else:
+            metadata["namespace"] = namespace
+        if manifest["kind"] == "Deployment":
+            container = manifest["spec"]["template"]["spec"]["containers"][0]
+            manifest["spec"]["template"]["metadata"]["labels"].update(labels)
+            container["image"] = images.images.get(component, container["image"])
+            if component in images.commands:
+                container["command"] = list(images.commands[component])
+        objects.append(manifest)
     return objects
 
 
 def install_telemetry(
-    api: Api,
-    *,
-    namespace: str = NAMESPACE,
-    images: StackImages | None = None,
-    timeout_s: float = _READY_TIMEOUT_S,
+    api: Api, *, namespace: str = NAMESPACE, images: StackImages | None = None, timeout_s: float = _READY_TIMEOUT_S
 ) -> None:
     """Apply the stack and wait until it is ready; may be repeated.
 
@@ -87,7 +83,7 @@ def install_telemetry(
     existing = api.find(build_path("Namespace", "", namespace))
     if existing is not None and (existing["metadata"].get("labels") or {}).get(PART_LABEL) != namespace:
         raise PlatformError(f"namespace {namespace} exists but was not created by faultset; rename or delete it")
-    for manifest in stack_objects(namespace, images or StackImages(), COMPONENTS):
+    for manifest in stack_objects(namespace, images or StackImages()):
         path = build_path(manifest["kind"], namespace, manifest["metadata"]["name"])
         api.call(
             "PATCH", path, query={"fieldManager": "faultset", "force": "true"}, body=manifest, content_type=APPLY_PATCH
@@ -130,15 +126,6 @@ def remove_telemetry(api: Api, *, namespace: str = NAMESPACE) -> list[str]:
     return [*removed, f"Namespace {namespace}"]
 
 
-def _load_manifests(component: str) -> Iterator[dict[str, Any]]:
-    text = (
-        files("faultset.collector.platforms.kubernetes.telemetry")
-        .joinpath("stack", f"{component}.yaml")
-        .read_text(encoding="utf-8")
-    )
-    return yaml.safe_load_all(text)
-
-
 def _is_ready(api: Api, namespace: str, component: str) -> bool:
     deployment = api.get(build_path("Deployment", namespace, component))
     status = deployment.get("status", {})
@@ -168,7 +155,7 @@ def _find_reason(api: Api, namespace: str, component: str) -> str:
 
 def _last_log_line(api: Api, namespace: str, pod: str) -> str:
     try:
-        log = api.get_text(f"{build_path('Pod', namespace, pod)}/log", {"previous": True, "tailLines": 1})
+        log = api.call("GET", f"{build_path('Pod', namespace, pod)}/log", query={"previous": True, "tailLines": 1})
     except PlatformError:
         return "no log"
     return log.decode(errors="replace").strip()[:300]

@@ -55,11 +55,7 @@ class End(asyncio.Protocol):
     )  # fmt: skip
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        rng: Random,
-        pod: Pod,
-        on_end: Callable[[], None] | None = None,
+        self, loop: asyncio.AbstractEventLoop, rng: Random, pod: Pod, on_end: Callable[[], None] | None = None
     ):
         self._loop = loop
         self._rng = rng

@@ -230,7 +230,6 @@ class Pod:
         return self.busy_until_s - now_s
 
     def counters(self) -> PodCounters:
-        """Return all counters."""
         return PodCounters(**{counter: getattr(self, counter) for counter in COUNTERS})
 
 

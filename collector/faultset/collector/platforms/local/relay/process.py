@@ -25,9 +25,8 @@ from faultset.collector.platforms.local.messages import (
     RelayTarget,
 )
 from faultset.collector.platforms.local.relay.connection import Connection
-from faultset.collector.platforms.local.relay.kernel_sockets import Address, ListeningSockets, ignore_packets
 from faultset.collector.platforms.local.relay.pods import CLEAR, Link, Pod, build_rules, combine_impairments
-from faultset.collector.platforms.local.relay.refusals import RefusalLimit
+from faultset.collector.platforms.local.relay.refusals import Address, ListeningSockets, RefusalLimit, ignore_packets
 from faultset.core.processes import die_with_parent
 
 _BACKLOG = 512
@@ -78,7 +77,6 @@ class Forward:
 
     @property
     def listening(self) -> bool:
-        """Whether the address accepts connections."""
         return self._behaviour is _Behaviour.ACCEPT
 
     def set_targets(self, targets: tuple[RelayTarget, ...]) -> None:
@@ -228,7 +226,6 @@ class Relay:
         return self._state()
 
     def counters(self, request: ReadCounters) -> dict[str, PodCounters]:
-        """Return the counters of all configured pods."""
         return {name: pod.counters() for name, pod in self._pods.items()}
 
     def impaired_counts(self, request: ReadImpairedCounts) -> dict[str, int]:
@@ -236,7 +233,6 @@ class Relay:
         return {name: pod.impaired_count for name, pod in self._pods.items()}
 
     async def close(self) -> None:
-        """Stop listening and probing."""
         self._probing.cancel()
         for forward in self._forwards.values():
             forward.close()
@@ -283,8 +279,7 @@ class Relay:
             await asyncio.sleep(PROBE_INTERVAL_S)
 
 
-async def run(socket_path: Path, seed: int = 0) -> None:
-    """Serve requests on a Unix socket until cancelled."""
+async def _run(socket_path: Path, seed: int) -> None:
     relay = Relay(seed)
     server = await serve(
         socket_path,
@@ -302,10 +297,6 @@ def main(socket_path: Path, seed: int = 0, parent: int | None = None) -> None:
 
     Parameters
     ----------
-    socket_path
-        Socket for requests.
-    seed
-        Seed of the random packet losses.
     parent
         Process id that must still be the parent; None for the current parent.
     """
@@ -313,4 +304,4 @@ def main(socket_path: Path, seed: int = 0, parent: int | None = None) -> None:
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     gc.freeze()
-    asyncio.run(run(Path(socket_path), seed))
+    asyncio.run(_run(Path(socket_path), seed))

@@ -1,1 +1,0 @@
-"""The node process of the embedded platform: containers with limits, logs and resource usage."""
