@@ -63,16 +63,20 @@ class Quota:
 
     def check(self, now: float, used_s: float) -> bool | None:
         """Check usage within a period; return True to suspend the container, None for no change."""
-        if not self.is_near_limit or self.stopped or self.limit is None or self.limit >= self.cores:
+        if not self._must_check:
             return None
         return self._stop(now) if used_s - self._used_at_start >= self._balance else None
 
     def next_check_s(self, used_s: float) -> float | None:
         """Return the minimum number of seconds until the quota can be used up; None if no check is needed."""
-        if not self.is_near_limit or self.stopped or self.limit is None or self.limit >= self.cores:
+        if not self._must_check:
             return None
         remaining_s = self._balance - (used_s - self._used_at_start)
         return max(_SHORTEST_CHECK_S, remaining_s / self.cores)
+
+    @property
+    def _must_check(self) -> bool:
+        return self.is_near_limit and not self.stopped and self.limit is not None and self.limit < self.cores
 
     def throttled_so_far(self, now: float) -> float:
         """Return how many seconds the container has been stopped."""

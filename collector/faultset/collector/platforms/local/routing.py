@@ -62,28 +62,12 @@ class AddressBlock:
                 f"no free addresses: {'127.' + str(number) + '.0.0/16 is' if number is not None else 'all blocks are'} "
                 "in use by other episodes; wait until they end, or end them with `faultset recover`"
             )
-        self._services = 0
-        self._pods = 0
-
-    @property
-    def span_ingress(self) -> str:
-        """Address to which pods send spans."""
-        return f"127.{self.number}.250.1"
-
-    @property
-    def span_egress(self) -> str:
-        """Address on which the telemetry process receives spans."""
-        return f"127.{self.number}.250.2"
-
-    @property
-    def load(self) -> str:
-        """Address from which the load generator sends requests."""
-        return f"127.{self.number}.250.3"
-
-    @property
-    def spare(self) -> str:
-        """Address for checking whether ports are free."""
-        return f"127.{self.number}.250.4"
+        self._services = self._pods = 0
+        # addresses to which pods send spans, on which the telemetry process receives them, from which the load
+        # generator sends requests, and on which ports are checked
+        self.span_ingress, self.span_egress, self.load, self.spare = (
+            f"127.{self.number}.250.{last}" for last in range(1, 5)
+        )
 
     def allocate_service_address(self) -> str:
         self._services += 1
