@@ -44,7 +44,7 @@ from faultset.collector.ipc.launcher import HelperProcess
 from faultset.core.errors import PlatformError
 
 for found in pkgutil.walk_packages(faultset.collector.__path__, "faultset.collector."):
-    if found.name.rpartition(".")[2] in ("messages", "commands", "impairments", "source"):
+    if found.name.rpartition(".")[2] in ("messages", "episode_load", "impairments"):
         importlib.import_module(found.name)
 
 TYPES = {kind.__name__: kind for kind in message_types() if kind.__module__.startswith("faultset.")}
