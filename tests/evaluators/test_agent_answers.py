@@ -36,7 +36,7 @@ def teardown_module() -> None:
     gc.collect()
 
 
-SAMPLE = Path(__file__).parents[3] / "datasets" / "sample"
+SAMPLE = Path(__file__).parents[2] / "datasets" / "sample"
 FAULTY = "a5edb68659bc"
 BASELINES = ("trace-errors", "max-z", "constant-pair")
 GEO = said("It is geo.", ("submit_localization", {"services": ["geo"]}))
