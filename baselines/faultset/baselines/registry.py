@@ -146,33 +146,20 @@ def baseline(
     UsageError
         The name is taken, the class does not fit its task, or a field has an invalid value.
     """
-
+    fields: dict[str, Any] = locals() | {
+        "title": title or name,
+        "tables": tuple(tables),
+        "needs": frozenset(needs),
+        "departures": tuple(departures),
+        "requires": tuple(requires),
+        "open_settings": dict(open_settings or {}),
+        "developed_on": None if developed_on is None else tuple(developed_on),
+    }
     if isinstance(tables, str):
         raise UsageError(f'baseline "{name}" declares tables {tables!r}; write a sequence, as in ("{tables}",)')
 
     def register(cls: _Class) -> _Class:
-        spec = BaselineSpec(
-            name=name,
-            title=title or name,
-            task=task,
-            paper=paper,
-            kind=kind,
-            tables=tuple(tables),
-            needs=frozenset(needs),
-            stochastic=stochastic,
-            speed=speed,
-            departures=tuple(departures),
-            factory=cls,
-            requires=tuple(requires),
-            complexity=complexity,
-            own_detector=own_detector,
-            learns_from_references=learns_from_references,
-            reconstruction=reconstruction,
-            open_settings=dict(open_settings or {}),
-            own_threshold=own_threshold,
-            extra=extra,
-            developed_on=None if developed_on is None else tuple(developed_on),
-        )
+        spec = BaselineSpec(factory=cls, **fields)
         _check_spec(spec)
         for method_name in ("fit", METHOD_OF_TASK[task]):
             method = getattr(cls, method_name, None)  # checked when the class is loaded

@@ -22,18 +22,9 @@ from faultset.datasets.views import EpisodeView
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _PEER_ATTRIBUTES = (
-    "peer.service",
-    "server.address",
-    "net.peer.name",
-    "net.peer.address",
-    "url.full",
-    "http.url",
-    "http.host",
-    "rpc.service",
-    "db.system.name",
-    "db.system",
-    "messaging.system",
-)
+    "peer.service", "server.address", "net.peer.name", "net.peer.address", "url.full", "http.url", "http.host",
+    "rpc.service", "db.system.name", "db.system", "messaging.system",
+)  # fmt: skip
 """Current and deprecated OpenTelemetry attributes that name a called service, the most precise first."""
 
 
@@ -130,19 +121,9 @@ def exclusive_durations(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> M
 
 
 _COLUMNS = (
-    "time",
-    "trace_id",
-    "span_id",
-    "parent_span_id",
-    "service",
-    "pod",
-    "peer_service",
-    "operation",
-    "duration_ns",
-    "kind",
-    "status",
-    "status_code",
-)
+    "time", "trace_id", "span_id", "parent_span_id", "service", "pod", "peer_service", "operation", "duration_ns",
+    "kind", "status", "status_code",
+)  # fmt: skip
 _DIGITS = re.compile(r"\d+")
 _LOOK_BACK = 200
 """Maximum number of earlier spans in a trace that are examined as callers of a span whose parent is missing."""

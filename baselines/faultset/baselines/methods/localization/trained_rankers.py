@@ -128,6 +128,18 @@ def _fill_calls(episode: EpisodeView, alarm_ns: int, services: tuple[str, ...], 
 _MAX_EVIDENCE = 5
 
 
+def _rank_by_shares(episode: EpisodeView, services: tuple[str, ...], rows: Matrix, shares: Matrix) -> Ranking:
+    """Rank services by their shares, with the largest features of the first service as evidence."""
+    best = int(shares.argmax())
+    order = np.argsort(-np.abs(rows[best]), kind="stable")[:_MAX_EVIDENCE].tolist()
+    evidence = [
+        Evidence(service=services[best], subject=NAMES[index], score=float(rows[best, index]))
+        for index in order
+        if rows[best, index]
+    ]
+    return Ranking.of(dict(zip(services, shares.tolist(), strict=True)), episode.services, evidence)
+
+
 @localizer(
     "boosted-ranker",
     title="Gradient-boosted ranker on service signatures",
@@ -201,14 +213,7 @@ class BoostedRanker(RegisteredBaseline):
         if model is None or signatures is None or not signatures.rows.any():
             return Ranking.abstain()
         shares = model.predict_proba(signatures.rows)[:, 1]
-        best = int(shares.argmax())
-        order = np.argsort(-np.abs(signatures.rows[best]), kind="stable")[:_MAX_EVIDENCE].tolist()
-        evidence = [
-            Evidence(service=signatures.services[best], subject=NAMES[index], score=float(signatures.rows[best, index]))
-            for index in order
-            if signatures.rows[best, index]
-        ]
-        return Ranking.of(dict(zip(signatures.services, shares.tolist(), strict=True)), episode.services, evidence)
+        return _rank_by_shares(episode, signatures.services, signatures.rows, shares)
 
 
 UPDATES = 300
@@ -326,14 +331,7 @@ class Eadro(RegisteredBaseline):
             return Ranking.abstain()
         services, rows, adjacency = graph
         shares = np.exp(compute_suspicion(np, self.model_, rows[None], adjacency[None], np.ones((1, len(rows))))[0])
-        best = int(shares.argmax())
-        order = np.argsort(-np.abs(rows[best]), kind="stable")[:_MAX_EVIDENCE].tolist()
-        evidence = [
-            Evidence(service=services[best], subject=NAMES[index], score=float(rows[best, index]))
-            for index in order
-            if rows[best, index]
-        ]
-        return Ranking.of(dict(zip(services, shares.tolist(), strict=True)), episode.services, evidence)
+        return _rank_by_shares(episode, services, rows, shares)
 
     def _draw_parameters(self) -> Parameters:
         rng, width = np.random.default_rng(self.seed), 3 * self.hidden
