@@ -14,7 +14,6 @@ from faultset.baselines.stats.outlier_scores import (
     ecod_scores,
     forest_scores,
     local_outlier_factors,
-    mean_path,
     principal_distances,
     robust_mahalanobis,
     shrunk_mahalanobis,
@@ -72,12 +71,6 @@ def test_a_constant_reference_has_no_subspace() -> None:
     spe, t2 = principal_distances(np.zeros((10, 3)), np.array([[0.0, 0, 0], [0, 2, 0]]))
     assert spe.tolist() == [0.0, 4.0]
     assert t2.tolist() == [0.0, 0.0]
-
-
-def test_the_path_length_is_that_of_the_paper() -> None:
-    assert mean_path(np.array([1, 2])).tolist() == [0.0, 1.0]
-    harmonic = sum(1 / k for k in range(1, 256))
-    assert mean_path(np.array([256]))[0] == pytest.approx(2 * harmonic - 2 * 255 / 256, abs=0.01)
 
 
 def library_forest(trees: int, seed: int) -> IsolationForest:

@@ -93,11 +93,6 @@ def test_a_spike_is_not_sustained() -> None:
     np.testing.assert_array_equal(sustained(z, 3), [[0, 0], [0, 0], [0, 9], [0, 9]])
 
 
-def test_k_sigma_uses_the_limit_of_the_textbook() -> None:
-    assert bonferroni_sigmas(100) == pytest.approx(4.20, abs=0.005)
-    assert bonferroni_sigmas(1) == pytest.approx(3.0, abs=0.001)
-
-
 def test_a_healthy_score_passes_the_limit_about_as_often_as_promised() -> None:
     rng = np.random.default_rng(0)
     passed = [rng.normal() > reference_limit(rng.normal(size=48), level=0.05) for _ in range(4000)]

@@ -17,7 +17,7 @@ from faultset.baselines.features.log_lines import BAD_LEVELS, match_keywords
 from faultset.baselines.features.object_states import Rollout
 from faultset.baselines.features.role_streams import Ints
 from faultset.baselines.features.windows import Windows, windows_since_reference
-from faultset.baselines.stats.scaling import Matrix, deviations, distinct, mean_and_sd, with_metric_floor
+from faultset.baselines.stats.scaling import Matrix, deviations, distinct, mean_and_sd, varies, with_metric_floor
 from faultset.datasets.log_masks import mask_column
 from faultset.datasets.table_reading import read_table
 from faultset.datasets.views import EpisodeView
@@ -78,7 +78,7 @@ def metric_evidence(
     is_gone = windows.absent[is_recent].mean(axis=0) > 0.5
     evidence = _weigh_stopped_series(owners, is_gone)
     # Ignore constant series, so that their number does not matter.
-    is_usable = _find_varying_series(windows) & ~is_gone
+    is_usable = varies(np.vstack([windows.reference, windows.values])) & ~is_gone
     for role in np.unique(roles):
         best: dict[str, tuple[float, int]] = {}
         for service in np.unique(owners[roles == role]):
@@ -99,13 +99,6 @@ def metric_evidence(
             if value > usual
         ]
     return evidence
-
-
-def _find_varying_series(windows: Windows) -> npt.NDArray[np.bool_]:
-    """Return whether each series has more than one value."""
-    samples = np.vstack([windows.reference, windows.values])
-    present = np.isfinite(samples)
-    return np.where(present, samples, -np.inf).max(axis=0) > np.where(present, samples, np.inf).min(axis=0)
 
 
 def _remove_rollouts(

@@ -365,7 +365,8 @@ def _find_invocations(spans: Spans) -> Invocations:
     row = np.concatenate([np.flatnonzero(is_entering), np.flatnonzero(is_unanswered)])
     caller = np.concatenate([parent_service[is_entering], spans.service[is_unanswered]])
     callee = np.concatenate([spans.service[is_entering], spans.peer[is_unanswered]])
-    client_operation = np.where(is_entering[row], operation_of_parent(spans)[row], spans.operation[row])
+    parent_operation = np.where(spans.parent >= 0, spans.operation[spans.parent], -1)
+    client_operation = np.where(is_entering[row], parent_operation[row], spans.operation[row])
     operation, _ = called_operations(caller, callee, client_operation, spans.operation[row], is_entering[row])
     kind = distinct(callee * (len(spans.operations) + 1) + operation).code
     return Invocations(row=row, caller=caller, callee=callee, operation=operation, kind=kind)
@@ -410,8 +411,3 @@ def called_operations(
     most_frequent[pairs[order] // names] = pairs[order] % names - 1
     answerable = most_frequent[route] >= 0
     return np.where(~answered & answerable, most_frequent[route], recorded), answerable
-
-
-def operation_of_parent(spans: Spans) -> Ints:
-    """Return the operation of each span's parent, or -1."""
-    return np.where(spans.parent >= 0, spans.operation[spans.parent], -1)

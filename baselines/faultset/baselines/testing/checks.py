@@ -29,7 +29,6 @@ from faultset.baselines.testing.trial import Answer, BaselineTrial, alarm_time, 
 from faultset.core.errors import UsageError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.schemas import TABLES
-from faultset.datasets.views import EpisodeView
 
 YEARS = {1999: 915_148_800, 2037: 2_114_380_800}
 """Year -> Unix time of its first second."""
@@ -340,13 +339,8 @@ def check_repeatability(trial: BaselineTrial) -> None:
     view = trial.examples.faulty.view
     trial.assert_valid(trial.expected, view, "an episode with a fault")
     instance = trial.fitted()
-    trial.answer(_choose_other_episode(trial), instance)
+    trial.answer(next(item.view for item in trial.examples.training if item is not trial.examples.faulty), instance)
     trial.assert_same(trial.answer(view, instance), "after another episode")
-
-
-def _choose_other_episode(trial: BaselineTrial) -> EpisodeView:
-    faulty = trial.examples.faulty
-    return next(item.view for item in trial.examples.training if item is not faulty)
 
 
 def check_inputs(trial: BaselineTrial) -> None:

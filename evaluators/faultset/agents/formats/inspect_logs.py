@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from faultset.agents.formats.contract import ImportedRun, ImportOptions, SourceScore, files_below
 from faultset.agents.runs.answers import ReadAnswer, build_run, decide_status, describe_cheating
 from faultset.agents.runs.record import AGENT, QUESTION, REPORT, AgentRecord, AgentRun, AskedQuestion, RunTruth
-from faultset.agents.trajectory import LIMIT_BYTES, FinalMetrics, Trajectory, TrajectoryWriter, jsonable
+from faultset.agents.trajectory import LIMIT_BYTES, FinalMetrics, TrajectoryWriter, jsonable
 from faultset.core.errors import DataError
 from faultset.core.files import canonical_json
 from faultset.core.printable import printable, quoted
@@ -171,7 +171,8 @@ def _build_run(source: str, log: EvalLog, sample: EvalSample, origin: str, optio
         reason = printable(sample.error.message.splitlines()[0][:300] if sample.error.message else "unknown")
         final = ReadAnswer(status="harness_error", reason=f"the sample ended in an error: {reason}")
     else:
-        cheats = describe_cheating if question is None else _report_no_cheating
+        # tools of faultset tasks access neither files nor the injector
+        cheats = describe_cheating if question is None else lambda trajectory: ""
         final = decide_status(trajectory, answer, stopped_by=stopped_by, cheats=cheats)
     run = build_run(source, trajectory, final, **fields)
     return ImportedRun(key=key, trajectory=trajectory, run=run, truth=_build_truth(sample, labelled=question is None))
@@ -200,11 +201,6 @@ def _get_session_fields(question: AskedQuestion, report: Mapping[str, Any], samp
         "contamination": "unknown",
     }
     return fields | counts | {"repeats": report.get("repeats", 0), "tool_errors": statuses.get("invalid", 0)}
-
-
-def _report_no_cheating(trajectory: Trajectory) -> str:
-    """Report no cheating, because tools of faultset tasks access neither files nor the injector."""
-    return ""
 
 
 def _build_usage(sample: EvalSample) -> FinalMetrics:

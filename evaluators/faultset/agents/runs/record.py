@@ -198,13 +198,8 @@ T = TypeVar("T", bound=BaseModel)
 
 def write_tables(folder: Path, runs: Iterable[AgentRun], truths: Iterable[RunTruth]) -> None:
     """Write both tables into a new folder."""
-    write_runs(folder, runs)
-    _write_table(folder / TRUTH_FILE, TRUTH, truths)
-
-
-def write_runs(folder: Path, runs: Iterable[AgentRun]) -> None:
-    """Write only the table of runs."""
     _write_table(folder / RUNS_FILE, RUNS, runs)
+    _write_table(folder / TRUTH_FILE, TRUTH, truths)
 
 
 def _write_table(path: Path, schema: pa.Schema, rows: Iterable[BaseModel]) -> None:

@@ -149,12 +149,6 @@ def test_a_usual_failure_does_not_count(method: str, traced) -> None:
     assert first(traced(calls(profile=usual), calls(profile=usual, geo={"ms": 400})), method) == "geo"
 
 
-def test_ochiai_and_dstar_as_computed_by_hand() -> None:
-    counts = np.array([4.0, 4.0, 1.0]), np.full(3, 4.0), np.array([1.0, 6.0, 3.0])
-    np.testing.assert_allclose(spectrum_scores(*counts), [0.8944, 0.6325, 0.25], atol=5e-5)
-    np.testing.assert_allclose(spectrum_scores(*counts, "dstar2"), [16, 2.6667, 0.1667], atol=5e-5)
-
-
 def test_a_spectrum_without_counts_is_nought() -> None:
     nothing = np.zeros(2)
     for formula in ("ochiai", "dstar2"):
