@@ -1,3 +1,5 @@
+"""Every registered format of recorded runs keeps what formats promise."""
+
 from __future__ import annotations
 
 import ast
@@ -15,7 +17,9 @@ from click.testing import CliRunner
 
 from faultset.agents import import_runs, read_runs, score_runs
 from faultset.agents.cli import import_
+from faultset.agents.formats.contract import agent_format_names
 from faultset.agents.runs.record import RUNS, RUNS_VERSION, TRUTH, AgentRun, RunTruth
+from faultset.agents.testing import check_agent_format
 from faultset.core.errors import DataError, UsageError
 from tests.agents.conftest import Session, said
 
@@ -154,3 +158,8 @@ def test_answers_in_free_text_that_cannot_be_read_ask_for_candidates(
     result = CliRunner().invoke(import_, ["atif", str(file), str(tmp_path / "runs"), *options])
     assert result.exit_code == 0, result.output
     assert ("for example --candidates geo,rate" in result.output) == hinted
+
+
+@pytest.mark.parametrize("name", agent_format_names())
+def test_it_passes_the_check_of_formats(name: str) -> None:
+    check_agent_format(name, SAMPLES / name)
