@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
@@ -22,11 +21,9 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.dataset import Dataset
 from faultset.datasets.exports.exporter import ExportLayout, ExportOptions
 from faultset.datasets.format.labels import Label, RootCause
-from faultset.datasets.imports.columns import empty_to_null, encode_words
+from faultset.datasets.imports.columns import empty_to_null, encode_words, pc
 from faultset.datasets.imports.formats.openrca_rows import LOCAL, SLOT_NS, TASK_FIELDS
 from faultset.datasets.views import EpisodeView
-
-pc: Any = pyarrow.compute  # type checkers do not see its functions
 
 
 def _write_csv(table: pa.Table, path: Path) -> None:

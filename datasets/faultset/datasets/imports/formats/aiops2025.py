@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from faultset.core.errors import DataError
 from faultset.core.files import canonical_json
@@ -33,6 +32,7 @@ from faultset.datasets.imports.columns import (
     list_words,
     numbers,
     parsing,
+    pc,
     read_parquet,
 )
 from faultset.datasets.imports.contract import (
@@ -49,7 +49,6 @@ from faultset.datasets.imports.contract import (
 from faultset.datasets.telemetry_formats.log_lines import parse_record
 from faultset.datasets.telemetry_formats.spans import read_jaeger_spans, read_tags
 
-pc: Any = pyarrow.compute  # type checkers do not see its functions
 BEFORE_NS = 1800 * SECOND_NS
 """Length of the view before the fault; most of it is the reference."""
 _STEP_S = 60.0

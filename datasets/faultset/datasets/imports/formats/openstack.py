@@ -14,12 +14,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from faultset.core.errors import DataError
 from faultset.core.times import SECOND_NS
 from faultset.datasets.imports.archives import unpack
-from faultset.datasets.imports.columns import build_table, constant, empty_to_null, encode_words, parsing, rename_levels
+from faultset.datasets.imports.columns import (
+    build_table,
+    constant,
+    empty_to_null,
+    encode_words,
+    parsing,
+    pc,
+    rename_levels,
+)
 from faultset.datasets.imports.contract import (
     Case,
     DataIssue,
@@ -338,12 +345,12 @@ def _parse_span(span: Any) -> dict[str, Any]:
 
 
 def _log_table(segment: RoundSegment, process: str, path: Path) -> pa.Table:
-    fields = pc.extract_regex(pa.array(_RECORD.split(_read_text(path)), pa.string()), _FIELDS)  # type: ignore[attr-defined]
+    fields = pc.extract_regex(pa.array(_RECORD.split(_read_text(path)), pa.string()), _FIELDS)
     fields = fields.drop_null()
     stamps = fields.field("time")
-    times = pc.strptime(pc.utf8_slice_codeunits(stamps, 0, 19), "%Y-%m-%d %H:%M:%S", "s")  # type: ignore[attr-defined]
+    times = pc.strptime(pc.utf8_slice_codeunits(stamps, 0, 19), "%Y-%m-%d %H:%M:%S", "s")
     whole = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    milliseconds = pc.utf8_slice_codeunits(stamps, 20, 23).cast(pa.int64()).to_numpy(zero_copy_only=False)  # type: ignore[attr-defined]
+    milliseconds = pc.utf8_slice_codeunits(stamps, 20, 23).cast(pa.int64()).to_numpy(zero_copy_only=False)
     inside, times_ns = segment.move((whole - segment.ahead_s) * SECOND_NS + milliseconds * 1_000_000)
     lines = fields.filter(pa.array(inside))
     return build_table(
@@ -354,7 +361,7 @@ def _log_table(segment: RoundSegment, process: str, path: Path) -> pa.Table:
             "pod": constant(process, len(lines)),
             "container": encode_words(lines.field("module")),
             "level": rename_levels(lines.field("level")),
-            "message": pc.utf8_rtrim_whitespace(lines.field("text")),  # type: ignore[attr-defined]
+            "message": pc.utf8_rtrim_whitespace(lines.field("text")),
             "trace_id": empty_to_null(lines.field("request")),
         },
     )

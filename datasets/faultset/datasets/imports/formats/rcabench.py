@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet as pq
 
 from faultset.core.errors import DataError
@@ -51,7 +50,6 @@ from faultset.datasets.imports.formats.rcabench_files import (
     windows_of,
 )
 
-pc: Any = pyarrow.compute  # type checkers do not see its functions
 _ENTRIES = ("ts-ui-dashboard", "frontend-proxy", "frontend", "front-end", "nginx-web-server")
 _LOADS = ("loadgenerator", "load-generator")
 

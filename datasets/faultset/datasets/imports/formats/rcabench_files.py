@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
 
 from faultset.core.errors import DataError
 from faultset.core.files import canonical_json
@@ -31,6 +30,7 @@ from faultset.datasets.imports.columns import (
     filter_window,
     get_text,
     infer_kinds_and_peers,
+    pc,
     read_json,
     read_parquet,
     rename_levels,
@@ -39,7 +39,6 @@ from faultset.datasets.imports.columns import (
 from faultset.datasets.imports.contract import Case
 from faultset.datasets.status_codes import read_outcome
 
-pc: Any = pyarrow.compute  # type checkers do not see its functions
 STAGES = ("normal", "abnormal")
 KINDS = ("metrics", "metrics_sum", "metrics_histogram", "traces", "logs")
 CLOCKS = ("time", "TimeUnix", "Timestamp")

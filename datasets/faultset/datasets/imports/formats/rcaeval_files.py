@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from faultset.core.errors import DataError
 from faultset.core.files import canonical_json
@@ -28,6 +27,7 @@ from faultset.datasets.imports.columns import (
     infer_kinds_and_peers,
     list_words,
     numbers,
+    pc,
     read_csv,
     read_parquet,
     rename_levels,
@@ -228,7 +228,6 @@ def _read_index(folder: Path) -> dict[str, dict[str, Any]]:
     return facts
 
 
-pc: Any = pyarrow.compute  # type checkers do not see its functions
 _LOG_COLUMNS = ("timestamp", "container_name", "message", "level")
 _LOG_TEXT = ("container_name", "message", "level", "time", "req_path", "error", "log_template")
 _SPAN_COLUMNS = (

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.csv as pacsv
 
 from faultset.core.errors import DataError
@@ -24,7 +23,7 @@ from faultset.core.printable import first_line, quoted
 from faultset.core.times import SECOND_NS, utc_text
 from faultset.datasets.format.incidents import ANOMALY
 from faultset.datasets.imports.archives import unpack
-from faultset.datasets.imports.columns import Ints, build_table, constant, filter_window, read_csv
+from faultset.datasets.imports.columns import Ints, build_table, constant, filter_window, pc, read_csv
 from faultset.datasets.imports.contract import (
     Case,
     DataIssue,
@@ -38,7 +37,6 @@ from faultset.datasets.imports.contract import (
 )
 from faultset.datasets.imports.telemetry.times import parse_time
 
-pc: Any = pyarrow.compute  # type checkers do not see its functions
 FAULTS = "faults.csv"
 CHUNK_NS = 1800 * SECOND_NS
 _COLUMNS = {

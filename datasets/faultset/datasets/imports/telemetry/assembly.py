@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.dataset as pads
 
 from faultset.core.errors import DataError
 from faultset.core.files import replace_text
 from faultset.datasets.format.schemas import NAME, TABLES, TIME, time_column, without_episode
-from faultset.datasets.imports.columns import encode_words, list_words
+from faultset.datasets.imports.columns import encode_words, list_words, pc
 from faultset.datasets.imports.contract import (
     Case,
     DataIssue,
@@ -41,7 +40,6 @@ from faultset.datasets.imports.telemetry.identity import Origin
 from faultset.datasets.imports.telemetry.incidents import EpisodeWindow, TelemetryRecordingPlan
 from faultset.datasets.imports.telemetry.rows import STAGED
 
-pc: Any = pyarrow.compute  # type checkers do not see its functions
 PLAN = "plan.json"
 RECORDING = "recording"
 """Key of the case of a recording."""

@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from faultset.datasets.format.storage import SERIES_COLUMNS, as_array, in_one_chunk, order_of
-from faultset.datasets.imports.columns import drop_repeats, encode_words, infer_kinds_and_peers
+from faultset.datasets.imports.columns import drop_repeats, encode_words, infer_kinds_and_peers, pc
 
-pc: Any = pyarrow.compute  # type checkers do not see its functions
 _DELTA = "delta-"
 _SHARED_SUFFIX = "5"
 """Suffix for the id of the server's half if client and server share a span, as they do in Zipkin."""
