@@ -292,8 +292,8 @@ class RCAEvalImport:
         target = case.facts["service"]
         services = tuple(dict.fromkeys([*(service for service, _, _ in columns if service is not None), target]))
         report_issues(partial(find_issues, case, frame, services))
-        fault, suite = case.facts["fault"], case.facts["suite"]
-        app = APPS.get(suite[4:], suite.lower()) if suite.startswith("RE") else suite.lower()
+        fault, suite = case.facts["fault"], str(case.facts["suite"])
+        app = APPS.get(suite.partition("-")[2], suite.lower()) if suite.startswith("RE") else suite.lower()
         level, kind = FAULT_TYPES.get(fault, (None, fault))
         return ForeignEpisode(
             app=app,

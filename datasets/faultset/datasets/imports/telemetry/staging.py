@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -416,13 +416,14 @@ def _read_into(
     rows.close()
     if not refusal and not rows.rows:
         refusal = _refuse_without_rows(content.name, kind, rows.dropped, bool(rows.types))
+    copied: dict[str, Any] = {name: dict(getattr(rows, name)) for name in _COPIED_FACTS}
     return FileFacts(
         name=content.name,
         format="" if refusal else kind,
         refusal=refusal,
         redacted=redact.changed,
         origins={table: dict(counts) for table, counts in rows.origins.items()},
-        **{name: dict(getattr(rows, name)) for name in _COPIED_FACTS},
+        **copied,
     )
 
 
