@@ -11,7 +11,7 @@ from faultset.baselines.contract import Detection, Ranking, TrainingFreeBaseline
 from faultset.baselines.registry import BaselineSpec
 from faultset.baselines.testing import CHECKS, BaselineTrial, check_baseline
 from faultset.core.errors import UsageError
-from faultset.datasets.table_reading import read_frame, read_table
+from faultset.datasets.views import read_frame, read_table
 
 
 def spec_of(cls: type, task: Any = "localization", **more: Any) -> BaselineSpec:

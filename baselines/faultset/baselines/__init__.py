@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         get_localizer,
         list_baselines,
     )
-    from faultset.datasets.table_reading import read_frame, read_table, read_wide
+    from faultset.datasets.views import read_frame, read_table, read_wide
 
 __all__ = [
     "BaselineSpec",

@@ -118,26 +118,8 @@ def compact_dataset(
     Ids of traces and spans become numbers in time order, consistently in spans, logs and their texts, and different
     in each episode. Metrics, events, objects, requests, truth and splits do not change.
 
-    Parameters
-    ----------
-    root
-        Dataset folder, which is only read.
-    out
-        Target folder; must not exist or must be empty.
-    traces
-        Share of the traces whose spans are kept, in (0, 1], chosen by their ids. All log lines are kept; ids without
-        spans begin with `f`, other ids with 0.
-    version
-        By default the newest.
-    progress
-        Called with the number of finished episodes and the total.
-
-    Raises
-    ------
-    UsageError
-        The share is out of range.
-    DataError
-        The dataset is damaged, or `out` is not empty.
+    `traces` is the share of the traces whose spans are kept, in (0, 1], chosen by their ids. All log lines are kept;
+    ids without spans begin with `f`, other ids with 0.
     """
     if not 0 < traces <= 1:
         raise UsageError(f"the share of traces must be above 0 and at most 1, got {traces:g}")
@@ -148,12 +130,8 @@ def compact_dataset(
         steps = StepCounter(len(dataset.episodes) + len(dataset.recording_files), progress)
         for name in dataset.episodes:
             episode = dataset[name]
-            spans, logs = (episode.view.table(table) for table in _TEXTS)
-            is_kept = _sample_traces(spans["trace_id"], traces)
-            left_out = _list_ids(spans.filter(pc.invert(is_kept)))
-            tables = number_ids([spans.filter(is_kept), logs], list(_TEXTS.values()), name, left_out)
-            changed = dict(zip(_TEXTS, tables, strict=True))
-            copy_episode(episode, folder, changed, smallest=True)
+            tables = {table: episode.view.table(table) for table in _TEXTS}
+            copy_episode(episode, folder, _compact_tables(tables, name, traces, IdNumbering()), smallest=True)
             steps.add()
         source: dict[str, Any] = {"version": dataset.version, "created": dataset.created, "traces": traces}
         if traces < 1:
@@ -162,11 +140,7 @@ def compact_dataset(
         for recording in dataset.recordings():
             compact_recording(recording, folder, traces)
             steps.add()
-        create_version(
-            folder,
-            provenance=provenance,
-            splits_of=dataset.version_file,
-        )
+        create_version(folder, provenance=provenance, splits_of=dataset.version_file)
     return open_dataset(out)
 
 
@@ -183,13 +157,10 @@ def compact_recording(recording: Recording[Dataset], folder: Path, traces: float
     segment = 0
     for chunk in view.chunks:
         tables = {table: view.table(table, chunk.start_ns, chunk.end_ns) for table in view.tables}
-        is_kept = _sample_traces(tables["spans"]["trace_id"], traces)
-        left_out = _list_ids(tables["spans"].filter(pc.invert(is_kept)))
+        unsampled = set[str]()
         if view.context.sampling.traces < 1:
-            left_out |= _list_unsampled_ids(tables["logs"], view.context.sampling, recorded_traces)
-        sampled = [tables["spans"].filter(is_kept), tables["logs"]]
-        numbered = number_ids(sampled, list(_TEXTS.values()), recording.id, left_out, numbering)
-        changed = tables | dict(zip(_TEXTS, numbered, strict=True))
+            unsampled = _list_unsampled_ids(tables["logs"], view.context.sampling, recorded_traces)
+        changed = tables | _compact_tables(tables, recording.id, traces, numbering, unsampled)
         if chunk.segment != segment:
             writer.new_segment()
         segment = chunk.segment
@@ -200,6 +171,21 @@ def compact_recording(recording: Recording[Dataset], folder: Path, traces: float
             truth=chunk_truth(recording.path, chunk),
             journal=(recording.path / chunk.folder / JOURNAL_FILE).read_text(encoding="utf-8"),
         )
+
+
+def _compact_tables(
+    tables: Mapping[str, pa.Table],
+    unit: str,
+    traces: float,
+    numbering: IdNumbering,
+    unsampled: Collection[str] = (),
+) -> dict[str, pa.Table]:
+    """Return the sampled spans and all logs of an episode or recording with numbered ids."""
+    spans = tables["spans"]
+    is_kept = _sample_traces(spans["trace_id"], traces)
+    left_out = _list_ids(spans.filter(pc.invert(is_kept))) | {*unsampled}
+    numbered = number_ids([spans.filter(is_kept), tables["logs"]], list(_TEXTS.values()), unit, left_out, numbering)
+    return dict(zip(_TEXTS, numbered, strict=True))
 
 
 class IdNumbering:
@@ -223,7 +209,7 @@ def number_ids(
     texts: Sequence[str],
     episode: str,
     left_out: Collection[str],
-    numbering: IdNumbering | None = None,
+    numbering: IdNumbering,
 ) -> list[pa.Table]:
     """Replace each id of a trace or span with a prefix for the episode and a number in order of appearance.
 
@@ -240,7 +226,6 @@ def number_ids(
     numbering
         State after the previous tables; by default there were none.
     """
-    numbering = numbering or IdNumbering()
     prefix = hashlib.sha256(episode.encode()).hexdigest()
     numbers: dict[str, str] = {}
     for digits in sorted({*_IDS.values()}):

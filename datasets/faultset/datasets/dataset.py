@@ -336,7 +336,7 @@ class Dataset:
         Raises
         ------
         DataError
-            An episode is damaged; `check_episode_files` describes the checks.
+            An episode is damaged; `faultset.datasets.validation.check_content` describes the checks.
         """
         files = self.files if episodes is None else {episode: self[episode].files for episode in episodes}
         check_dataset_files(self.root, files, threads, progress)

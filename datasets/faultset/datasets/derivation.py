@@ -32,28 +32,16 @@ class EpisodeFilter:
     """
 
     apps: Sequence[str] = ()
-    """Names of applications."""
     faults: Sequence[str] = ()
-    """Names of faults, or "none"."""
     targets: Sequence[str] = ()
-    """Targets of the fault."""
     verdicts: Sequence[str] = ()
-    """Verdicts; "none" for episodes without a fault."""
     platforms: Sequence[str] = ()
-    """Names of platforms."""
     episodes: Sequence[str] = ()
     """Ids of episodes or recordings."""
 
 
 def filter_dataset(root: Path | str, conditions: EpisodeFilter, *, version: str | None = None) -> Dataset:
     """Create a version from the episodes that meet all conditions, and open it; no data is copied.
-
-    Parameters
-    ----------
-    root
-        Dataset folder.
-    version
-        Version to select from; by default the newest.
 
     Raises
     ------
@@ -102,17 +90,7 @@ def _drop_unset(conditions: EpisodeFilter) -> dict[str, list[str]]:
 
 
 def split_dataset(root: Path | str, *, seed: int, version: str | None = None) -> Dataset:
-    """Create a version with the same episodes but new splits, and open it.
-
-    Parameters
-    ----------
-    root
-        Dataset folder.
-    seed
-        Seed of the shuffling; the same seed gives the same splits.
-    version
-        Version to split; by default the newest.
-    """
+    """Create a version with the same episodes but new splits, and open it; the same seed gives the same splits."""
     dataset = open_dataset(root, version)
     source = {"version": dataset.version, "seed": seed}
     return _new_version(
@@ -126,23 +104,10 @@ def split_dataset(root: Path | str, *, seed: int, version: str | None = None) ->
 
 
 def merge_datasets(roots: Sequence[Path | str], out: Path | str, *, progress: Progress | None = None) -> Dataset:
-    """Copy the newest versions of several datasets into a new dataset, and open it.
+    """Copy the newest versions of two or more datasets into a new dataset folder, and open it.
 
-    An episode or recording that several datasets share is copied once.
-
-    Parameters
-    ----------
-    roots
-        Two or more dataset folders.
-    out
-        Target folder; must not exist or must be empty.
-    progress
-        Called with the number of finished episodes and the total.
-
-    Raises
-    ------
-    DataError
-        A dataset is damaged, or two datasets have different episodes with the same id.
+    An episode or recording that several datasets share is copied once. Raise DataError if a dataset is damaged, or if
+    two have different episodes with the same id.
     """
     if len(roots) < 2:
         raise UsageError(f"a merge needs at least two datasets, got {len(roots)}; name them all, then the new folder")
@@ -239,13 +204,7 @@ def _new_version(
 
 
 def copy_unit(dataset: Dataset, unit: str, folder: Path) -> None:
-    """Copy the files of an episode or recording into a new dataset folder.
-
-    Parameters
-    ----------
-    unit
-        Path of the episode or recording below the dataset, such as `recordings/<id>`.
-    """
+    """Copy the files of an episode or recording, such as `recordings/<id>`, into a new dataset folder."""
     for name in dataset.version_file.units()[unit]:
         target = folder / unit / name
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from faultset.core.files import canonical_json
 from faultset.core.times import SECOND_NS
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.format.episodes import EpisodeWriter
-from faultset.datasets.format.schemas import TABLES
+from faultset.datasets.format.schemas import TABLES, stored_schema, without_episode
 from faultset.datasets.format.versions import create_version
 
 __all__ = ["START_NS", "write_example_dataset"]
@@ -33,17 +32,7 @@ START_NS = 1_760_000_000_000_000_000
 
 
 class Scenario:
-    """Times, fault and pods of one synthetic episode.
-
-    Parameters
-    ----------
-    number
-        Index of the episode in its dataset; odd ones have a fault.
-    rng
-        Source of all randomness.
-    baseline_s, fault_s
-        Lengths of the healthy and of the faulty part of the view in seconds.
-    """
+    """Times, fault and pods of one synthetic episode; those with an odd number have a fault."""
 
     def __init__(self, number: int, rng: np.random.Generator, baseline_s: int, fault_s: int) -> None:
         self.rng = rng
@@ -60,7 +49,6 @@ class Scenario:
 
     @property
     def is_faulty(self) -> bool:
-        """Whether the episode has a fault."""
         return self.fault is not None
 
     def _draw_word(self, letters: int) -> str:
@@ -80,21 +68,9 @@ class Scenario:
         return np.where(times >= self.onset, strengths.get(service, 0.0), 0.0)
 
 
-Rows = dict[str, list[Any]]
-"""Column -> its values."""
-
-
 def telemetry_tables(scenario: Scenario) -> dict[str, pa.Table]:
-    """Return the telemetry tables of an episode by name."""
-    makers = {
-        "metrics": _metrics,
-        "spans": _spans,
-        "logs": _logs,
-        "events": _events,
-        "objects": _objects,
-        "requests": _requests,
-    }
-    return {name: _build_table(name, make(scenario)) for name, make in makers.items()}
+    make_rows = (_metrics, _spans, _logs, _events, _objects, _requests)
+    return {name: _build_table(name, make(scenario)) for name, make in zip(TABLES, make_rows, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -119,8 +95,8 @@ _LEVELS = (
 )
 
 
-def _metrics(scenario: Scenario) -> Rows:
-    rows: Rows = {name: [] for name in TABLES["metrics"].names if name != "episode"}
+def _metrics(scenario: Scenario) -> dict[str, list[Any]]:
+    rows: dict[str, list[Any]] = {name: [] for name in TABLES["metrics"].names if name != "episode"}
     for service in SERVICES:
         jitter = scenario.rng.uniform(0.1, 0.2)
         times = scenario.start + ((np.arange(scenario.length_s) + jitter) * SECOND_NS).astype(np.int64)
@@ -149,7 +125,7 @@ def _metrics(scenario: Scenario) -> Rows:
 
 def _add_samples(
     scenario: Scenario,
-    rows: Rows,
+    rows: dict[str, list[Any]],
     service: str,
     times: np.ndarray,
     level: _Level,
@@ -170,16 +146,21 @@ def _add_samples(
         rows[name].extend([value] * number)
 
 
-def _spans(scenario: Scenario) -> Rows:
-    rows: Rows = {name: [] for name in TABLES["spans"].names if name != "episode"}
+def _spans(scenario: Scenario) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
     for moment in np.sort(scenario.rng.integers(scenario.start, scenario.end - SECOND_NS, 4 * scenario.length_s)):
-        trace = scenario.rng.bytes(16).hex()
-        _add_span(scenario, rows, int(moment), trace, None, None, "frontend")
+        _add_span(scenario, rows, int(moment), scenario.rng.bytes(16).hex(), None, None, "frontend")
     return rows
 
 
 def _add_span(
-    scenario: Scenario, rows: Rows, time: int, trace: str, parent: str | None, caller: str | None, service: str
+    scenario: Scenario,
+    rows: list[dict[str, Any]],
+    time: int,
+    trace: str,
+    parent: str | None,
+    caller: str | None,
+    service: str,
 ) -> int:
     effect = float(scenario.strength(service, np.array([time]))[0]) * (service == scenario.target)
     span = scenario.rng.bytes(8).hex()
@@ -189,77 +170,74 @@ def _add_span(
         if source == service and scenario.rng.random() < 0.7:
             inner += _add_span(scenario, rows, time + inner + 1_000_000, trace, span, service, callee)
     duration = inner + int(scenario.rng.gamma(4.0, 1e6) * (1 + 12 * effect))
-    for name, value in {
-        "time": time,
-        "trace_id": trace,
-        "span_id": span,
-        "parent_span_id": parent,
-        "service": service,
-        "reported_service": service,
-        "peer_service": None,
-        "pod": scenario.pods[service],
-        "operation": f"GET /{service}",
-        "kind": "server",
-        "duration_ns": duration,
-        "status": "error" if failed else "unset",
-        "status_code": 500 if failed else 200,
-        "attributes": canonical_json({"caller": caller} if caller else {}),
-    }.items():
-        rows[name].append(value)
+    rows.append(
+        {
+            "time": time,
+            "trace_id": trace,
+            "span_id": span,
+            "parent_span_id": parent,
+            "service": service,
+            "reported_service": service,
+            "pod": scenario.pods[service],
+            "operation": f"GET /{service}",
+            "kind": "server",
+            "duration_ns": duration,
+            "status": "error" if failed else "unset",
+            "status_code": 500 if failed else 200,
+            "attributes": canonical_json({"caller": caller} if caller else {}),
+        }
+    )
     return duration
 
 
-def _logs(scenario: Scenario) -> Rows:
-    rows: Rows = {name: [] for name in TABLES["logs"].names if name != "episode"}
+def _logs(scenario: Scenario) -> list[dict[str, Any]]:
+    rows = []
     for service in SERVICES:
         for moment in np.sort(scenario.rng.integers(scenario.start, scenario.end, 2 * scenario.length_s)):
             is_affected = float(scenario.strength(service, np.array([moment]))[0]) >= 1.0
             is_error = is_affected and scenario.rng.random() < 0.5
             number = int(scenario.rng.integers(1, 400))
-            text = f"deadline exceeded after {number + 1000} ms" if is_error else f"served request in {number} us"
-            for name, value in {
-                "time": int(moment),
-                "service": service,
-                "pod": scenario.pods[service],
-                "container": service,
-                "level": "error" if is_error else "info",
-                "message": text,
-                "trace_id": None,
-                "span_id": None,
-            }.items():
-                rows[name].append(value)
+            rows.append(
+                {
+                    "time": int(moment),
+                    "service": service,
+                    "pod": scenario.pods[service],
+                    "container": service,
+                    "level": "error" if is_error else "info",
+                    "message": f"deadline exceeded after {number + 1000} ms"
+                    if is_error
+                    else f"served request in {number} us",
+                }
+            )
     return rows
 
 
-def _events(scenario: Scenario) -> Rows:
+def _events(scenario: Scenario) -> list[dict[str, Any]]:
     service = str(scenario.rng.choice(SERVICES))
-    return {
-        "time": [int(scenario.rng.integers(scenario.start, scenario.end))],
-        "type": ["Normal"],
-        "reason": ["ScalingReplicaSet"],
-        "kind": ["Deployment"],
-        "name": [service],
-        "service": [service],
-        "message": [f"Scaled up replica set {scenario.pods[service].rpartition('-')[0]} to 1"],
-        "count": [1],
-    }
+    return [
+        {
+            "time": int(scenario.rng.integers(scenario.start, scenario.end)),
+            "type": "Normal",
+            "reason": "ScalingReplicaSet",
+            "kind": "Deployment",
+            "name": service,
+            "service": service,
+            "message": f"Scaled up replica set {scenario.pods[service].rpartition('-')[0]} to 1",
+            "count": 1,
+        }
+    ]
 
 
-def _objects(scenario: Scenario) -> Rows:
-    times = range(scenario.start, scenario.end, 10 * SECOND_NS)
-    rows: Rows = {name: [] for name in TABLES["objects"].names if name != "episode"}
-    for time in times:
-        for service in SERVICES:
-            rows["time"].append(time)
-            rows["kind"].append("Deployment")
-            rows["name"].append(service)
-            rows["service"].append(service)
-            rows["state"].append(canonical_json({"replicas": 1, "readyReplicas": 1}))
-            rows["data"].append(None)
-    return rows
+def _objects(scenario: Scenario) -> list[dict[str, Any]]:
+    state = canonical_json({"replicas": 1, "readyReplicas": 1})
+    return [
+        {"time": time, "kind": "Deployment", "name": service, "service": service, "state": state}
+        for time in range(scenario.start, scenario.end, 10 * SECOND_NS)
+        for service in SERVICES
+    ]
 
 
-def _requests(scenario: Scenario) -> Rows:
+def _requests(scenario: Scenario) -> dict[str, list[Any]]:
     scheduled = np.sort(scenario.rng.integers(scenario.start, scenario.end - SECOND_NS, 5 * scenario.length_s))
     effect = scenario.strength("frontend", scheduled)
     failed = scenario.rng.random(len(scheduled)) < 0.4 * effect
@@ -274,52 +252,53 @@ def _requests(scenario: Scenario) -> Rows:
     }
 
 
-def _build_table(name: str, rows: Mapping[str, list[Any]]) -> pa.Table:
-    schema = pa.schema([field for field in TABLES[name] if field.name != "episode"])
-    arrays = [
-        pa.array(rows[field.name], type=pa.string()).dictionary_encode()
-        if pa.types.is_dictionary(field.type)
-        else pa.array(rows[field.name], type=field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
+def _build_table(name: str, rows: Mapping[str, list[Any]] | Sequence[Mapping[str, Any]]) -> pa.Table:
+    schema = stored_schema(without_episode(TABLES[name]))
+    if isinstance(rows, Mapping):
+        return pa.Table.from_pydict(rows, schema)
+    return pa.Table.from_pylist([dict(row) for row in rows], schema)
 
 
 def label_of(scenario: Scenario) -> dict[str, Any]:
-    """Return the label of an episode."""
-    faulty = scenario.fault is not None
-    cause = {"kind": "Deployment", "name": scenario.target, "service": scenario.target, "accepted": [scenario.target]}
-    return {
-        "fault": scenario.fault,
-        "no_fault_kind": None if faulty else "plain",
-        "targets": [scenario.target] if faulty else [],
-        "root_causes": [cause] if faulty else [],
-        "system_level": "Hardware" if faulty else None,
-        "fault_type": "Operation Error" if faulty else None,
-        "paper_number": None,
-        "category": "symptomatic" if faulty else None,
-        "parameters": {"share": 0.6} if scenario.fault == "cpu-hog" else {},
-        "inject_start": scenario.onset if faulty else None,
-        "inject_done": scenario.onset + 20_000_000 if faulty else None,
-        "effective": scenario.onset + SECOND_NS if faulty else None,
-        "recover_start": scenario.end + SECOND_NS if faulty else None,
-        "recover_done": scenario.end + 2 * SECOND_NS if faulty else None,
-        "healthy_again": scenario.end + 10 * SECOND_NS if faulty else None,
+    label: dict[str, Any] = {
+        "no_fault_kind": "plain",
+        "targets": [],
+        "root_causes": [],
+        "parameters": {},
         "view_start": scenario.start,
         "view_end": scenario.end,
         "reference_end": scenario.reference_end,
-        "verdict": "manifest" if faulty else "none",
-        "first_manifest": scenario.onset + 2 * SECOND_NS if faulty else None,
+        "verdict": "none",
         "profile": "custom",
         "workload": {"name": "synthetic", "rate_rps": 5.0},
         "seed": int(scenario.rng.integers(0, 2**31)),
         "host": {"parallel": 1},
-        "clock_offsets": json.dumps({}),
+        "clock_offsets": {},
+    }
+    if scenario.fault is None:
+        return label
+    cause = {"kind": "Deployment", "name": scenario.target, "service": scenario.target, "accepted": [scenario.target]}
+    return label | {
+        "fault": scenario.fault,
+        "no_fault_kind": None,
+        "targets": [scenario.target],
+        "root_causes": [cause],
+        "system_level": "Hardware",
+        "fault_type": "Operation Error",
+        "category": "symptomatic",
+        "parameters": {"share": 0.6} if scenario.fault == "cpu-hog" else {},
+        "inject_start": scenario.onset,
+        "inject_done": scenario.onset + 20_000_000,
+        "effective": scenario.onset + SECOND_NS,
+        "recover_start": scenario.end + SECOND_NS,
+        "recover_done": scenario.end + 2 * SECOND_NS,
+        "healthy_again": scenario.end + 10 * SECOND_NS,
+        "verdict": "manifest",
+        "first_manifest": scenario.onset + 2 * SECOND_NS,
     }
 
 
 def evidence_of(scenario: Scenario) -> list[dict[str, Any]]:
-    """Return the checks of an episode."""
     if scenario.fault is None:
         return []
     return [
@@ -328,8 +307,6 @@ def evidence_of(scenario: Scenario) -> list[dict[str, Any]]:
             "subject": f"Deployment/{scenario.target}",
             "time": scenario.onset + SECOND_NS,
             "passed": True,
-            "statistic": None,
-            "p_value": None,
             "detail": "synthetic",
         }
     ]

@@ -43,15 +43,10 @@ class Outcome(NamedTuple):
 
 
 def read_outcome(status: str, attributes: Mapping[str, Any]) -> Outcome:
-    """Return the outcome of a span.
+    """Return the outcome of a span from its status ("unset", "ok" or "error") and all of its attributes.
 
-    Parameters
-    ----------
-    status
-        Status of the span: "unset", "ok" or "error". An unset one becomes "error" if an attribute names an error that
-        `status_code` cannot hold, such as an error of a database.
-    attributes
-        All attributes of the span.
+    An unset status becomes "error" if an attribute names an error that `status_code` cannot hold, such as an error of a
+    database.
     """
     outcome_names = _OUTCOME_NAMES & attributes.keys()
     if not outcome_names:

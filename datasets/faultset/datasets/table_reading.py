@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from faultset.core.errors import DataError, unknown_name
+from faultset.core.errors import unknown_name
 from faultset.core.files import parquet_path
 from faultset.datasets.format.episodes import table_file
 from faultset.datasets.format.schemas import TABLES, dictionary_columns
 from faultset.datasets.format.storage import open_table, translate_damage
 from faultset.datasets.metrics.roles import Catalogue
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
-    from faultset.datasets.views import EpisodeView
-
 
 Filters = pc.Expression | list[Any] | None
 """Conditions as for `pyarrow.parquet.read_table`; None for all rows."""
@@ -42,13 +35,7 @@ def schema_of(name: str, schemas: dict[str, pa.Schema]) -> pa.Schema:
 def read_columns(
     folder: Path, name: str, schema: pa.Schema, columns: Sequence[str] | None, filters: Filters = None
 ) -> pa.Table:
-    """Read one table, or some of its columns and rows; `EpisodeView.table` describes the parameters.
-
-    Parameters
-    ----------
-    folder
-        Folder of the episode or chunk.
-    """
+    """Read one table of an episode or chunk; `EpisodeView.table` describes the parameters."""
     for column in columns or ():
         if column not in schema.names:
             raise unknown_name(f"column of table {name}", column, schema.names)
@@ -77,13 +64,7 @@ def read_pieces(
 
 
 def read_samples(folder: Path, roles: frozenset[str] | None, catalogue: Catalogue) -> pa.Table:
-    """Read the samples from which wide columns of the roles are computed; histogram buckets are never used.
-
-    Parameters
-    ----------
-    roles
-        Roles to read; None for all.
-    """
+    """Read the samples from which wide columns of the roles are computed; histogram buckets are never used."""
     path = folder / table_file("metrics")
     file = open_table(path, "metrics", TABLES["metrics"], dictionary_columns(TABLES["metrics"]))
     with translate_damage(path), file:
@@ -109,63 +90,3 @@ def read_samples(folder: Path, roles: frozenset[str] | None, catalogue: Catalogu
 def _is_useful(metric: str, roles: frozenset[str] | None, catalogue: Catalogue) -> bool:
     metric_roles = catalogue.stored_roles(metric)
     return bool(metric_roles) if roles is None else bool(metric_roles & roles)
-
-
-def read_table(episode: EpisodeView, name: str, columns: Sequence[str], filters: Any = None) -> pa.Table:
-    """Read columns of a table, optionally filtered; a missing table is empty, a damaged one raises DataError."""
-    try:
-        return episode.table(name, columns, filters)
-    except DataError as error:
-        if not isinstance(error.__context__, FileNotFoundError):
-            raise
-    from faultset.datasets.format.schemas import TABLES
-
-    schema = TABLES[name]
-    return schema.empty_table().select(list(columns))
-
-
-def read_frame(episode: EpisodeView, name: str, columns: Sequence[str], filters: Any = None) -> pd.DataFrame:
-    """Read columns of a table as a frame sorted by time, with times in UTC nanoseconds.
-
-    Parameters
-    ----------
-    episode
-        A view of an episode.
-    name
-        Name of the table; a missing one is empty.
-    columns
-        Columns to read; `time` and `scheduled` become integers.
-    filters
-        See `EpisodeView.table`; by default all rows are read.
-    """
-    table = read_table(episode, name, columns, filters)
-    frame = table.unify_dictionaries().to_pandas()
-    for column in ("time", "scheduled"):
-        if column in frame:
-            frame[column] = frame[column].astype("int64")
-            frame = frame.sort_values(column, kind="stable", ignore_index=True)
-    return frame
-
-
-def read_wide(episode: EpisodeView, step_s: float) -> pd.DataFrame:
-    """Return `EpisodeView.wide` [T, D], or an empty frame if the episode has no metrics.
-
-    Parameters
-    ----------
-    episode
-        A view of an episode.
-    step_s
-        Length of a step in seconds.
-    """
-    try:
-        return episode.wide(step_s=step_s)
-    except DataError as error:
-        if not isinstance(error.__context__, FileNotFoundError):
-            raise
-    import pandas as pd
-
-    return pd.DataFrame(
-        index=pd.DatetimeIndex([], tz="UTC").as_unit("ns"),
-        columns=pd.MultiIndex.from_tuples([], names=["service", "metric"]),
-        dtype=float,
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -97,16 +97,7 @@ _MAX_TEXT_BYTES = 4 << 30
 
 
 def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[tuple[str, str]]:
-    """Yield the problems of a table's rows as (check, description); the check is `rows` or `window`.
-
-    Row groups are read one by one, and repeated texts only once, so that memory stays within the limits of
-    `open_table`.
-
-    Raises
-    ------
-    DataError
-        The file cannot be read.
-    """
+    """Yield the problems of a table's rows as (check, description); the check is `rows` or `window`."""
     schema = context.tables[table]
     texts = [field.name for field in schema if _is_text(field.type)]
     outside = unsorted = total = size = 0
@@ -149,13 +140,7 @@ def table_problems(path: Path, table: str, context: EpisodeContext) -> Iterator[
 
 
 def written_rows_problems(rows: pa.Table, table: str, context: EpisodeContext) -> Iterator[str]:
-    """Yield descriptions of the problems of rows that were just written, like `table_problems` for a file.
-
-    Parameters
-    ----------
-    rows
-        Result of `EpisodeWriter.write_table`, which has sorted them and refused nulls and damaged text.
-    """
+    """Yield the problems of rows that `EpisodeWriter.write_table` returned, like `table_problems` for a file."""
     outside = _count_rows_outside(rows[time_column(table)], context)
     if outside:
         yield _describe_outside(outside, len(rows))
@@ -262,39 +247,6 @@ def episode_files(tables: Iterable[str]) -> list[str]:
     return [CONTEXT_FILE, *map(table_file, (*tables, *TRUTH_TABLES)), JOURNAL_FILE]
 
 
-def check_episode_files(
-    folder: Path,
-    records: Mapping[str, FileRecord],
-    *,
-    episode: str | None = None,
-    names: Collection[str] | None = None,
-) -> None:
-    """Check files of an episode; raise DataError for the first wrong one.
-
-    The checks cover the kind of file, recorded size, hash and row count, schema, nulls, UTF-8, order, times inside the
-    view, JSON inside tables, and the consistency of the context and the label. Files that pass can be read without
-    errors.
-
-    Parameters
-    ----------
-    folder
-        `DATASET/episodes/<id>`, or another folder with the same files.
-    records
-        Path of each file of the episode -> record in the version.
-    episode
-        Id of the episode; by default the name of the folder.
-    names
-        The files in `records` to check, by default all. The context must always be among them.
-
-    Raises
-    ------
-    DataError
-        A file is wrong.
-    """
-    check_recorded(folder, {name: record for name, record in records.items() if names is None or name in names})
-    check_content(folder, episode or folder.name, names)
-
-
 def check_recorded(folder: Path, records: Mapping[str, FileRecord]) -> dict[str, FileStamp]:
     """Compare files with their records in a version; return the stamps that they had before they were read."""
     stamps = {}
@@ -317,7 +269,11 @@ def record_problem(path: Path, record: FileRecord, stamp: FileStamp) -> str | No
 
 
 def check_content(folder: Path, episode: str, names: Collection[str] | None = None) -> None:
-    """Check the content of an episode's files; raise DataError for the first wrong one."""
+    """Check the content of an episode's files, by default of all; raise DataError for the first wrong one.
+
+    The checks cover schema, nulls, UTF-8, order, times inside the view, JSON inside tables, and the consistency of the
+    context and the label. Files that pass, and match their records, can be read without errors.
+    """
     for name, _, problem in content_problems(folder, episode, names):
         raise DataError(f"{folder / name}: {problem}; restore the file")
 
@@ -325,13 +281,7 @@ def check_content(folder: Path, episode: str, names: Collection[str] | None = No
 def content_problems(
     folder: Path, episode: str, names: Collection[str] | None = None
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the problems of an episode's files as (file, check, description); see `Finding.check`.
-
-    Raises
-    ------
-    DataError
-        A file cannot be read.
-    """
+    """Yield the problems of an episode's files as (file, check, description); see `Finding.check`."""
     context = read_context(folder)
     if context.episode != episode:
         yield CONTEXT_FILE, "context", f"belongs to episode {context.episode}"
@@ -363,24 +313,7 @@ def rows_problem(path: Path, record: FileRecord, schema: pa.Schema) -> str | Non
 def check_dataset_files(
     root: Path, episodes: Mapping[str, Mapping[str, FileRecord]], threads: int, progress: Progress | None = None
 ) -> None:
-    """Check the files of episodes; unchanged files that passed before are not read again.
-
-    Parameters
-    ----------
-    root
-        Dataset folder.
-    episodes
-        Episode -> path below its folder -> record of the file.
-    threads
-        Number of episodes to read concurrently.
-    progress
-        Called with the number of finished episodes and the total.
-
-    Raises
-    ------
-    DataError
-        An episode is damaged; `check_episode_files` describes the checks.
-    """
+    """Check the files of episodes with some threads; unchanged files that passed before are not read again."""
     cache = read_checked_files(root)
     steps = StepCounter(len(episodes), progress)
     results: dict[str, CheckedFile] = {}
@@ -408,21 +341,38 @@ def check_name(files: Mapping[str, FileRecord]) -> str:
 def _check_episode(
     root: Path, episode: str, files: Mapping[str, FileRecord], cache: Mapping[str, CheckedFile]
 ) -> dict[str, CheckedFile]:
-    folder = root / EPISODES / episode
-    hashed = unchanged_files(root, f"{EPISODES}/{episode}", files, cache)
-    if len(hashed) == len(files) and CONTEXT_FILE in files:
-        purpose = check_name(files)
-        if all(entry.check_name == purpose for entry in hashed.values()):
-            return {}
-    missing = sorted({*episode_files(read_context(folder).tables)} - files.keys())
+    return check_unit(
+        root,
+        f"{EPISODES}/{episode}",
+        files,
+        cache,
+        list_expected=lambda folder: episode_files(read_context(folder).tables),
+        check=lambda folder: check_content(folder, episode, tuple(files)),
+    )
+
+
+def check_unit(
+    root: Path,
+    unit: str,
+    files: Mapping[str, FileRecord],
+    cache: Mapping[str, CheckedFile],
+    *,
+    list_expected: Callable[[Path], Iterable[str]],
+    check: Callable[[Path], None],
+) -> dict[str, CheckedFile]:
+    """Check the files of an episode or recording, such as `episodes/<id>`; return the results that are not cached."""
+    folder, purpose = root / unit, check_name(files) if CONTEXT_FILE in files else ""
+    hashed = unchanged_files(root, unit, files, cache)
+    if len(hashed) == len(files) and purpose and all(entry.check_name == purpose for entry in hashed.values()):
+        return {}
+    missing = sorted({*list_expected(folder)} - files.keys())
     if missing:
         raise DataError(f"{folder}: the version does not list {missing[0]}; open another version, or collect again")
     stamps = {name: entry.stamp for name, entry in hashed.items()}
     stamps |= check_recorded(folder, {name: record for name, record in files.items() if name not in hashed})
-    check_content(folder, episode, tuple(files))
-    purpose = check_name(files)
+    check(folder)
     return {
-        f"{EPISODES}/{episode}/{name}": CheckedFile(stamp=stamps[name], sha256=record.sha256, check_name=purpose)
+        f"{unit}/{name}": CheckedFile(stamp=stamps[name], sha256=record.sha256, check_name=purpose)
         for name, record in files.items()
     }
 
@@ -430,13 +380,7 @@ def _check_episode(
 def unchanged_files(
     root: Path, folder: str, files: Mapping[str, FileRecord], cache: Mapping[str, CheckedFile]
 ) -> dict[str, CheckedFile]:
-    """Return the cached results of files that have not changed and that match the version.
-
-    Parameters
-    ----------
-    folder
-        Folder of the episode or recording, relative to `root`.
-    """
+    """Return the cached results of files that have not changed and that match the version."""
     unchanged = {}
     for name, record in files.items():
         entry = cache.get(f"{folder}/{name}")

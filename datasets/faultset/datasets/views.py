@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from faultset.core.errors import DataError
 from faultset.core.regular_files import FileStamp
 from faultset.core.times import step_seconds
 from faultset.datasets.format.context import EpisodeContext, read_context
 from faultset.datasets.format.episodes import TELEMETRY, table_file
 from faultset.datasets.format.labels import AlarmLocation
+from faultset.datasets.format.schemas import TABLES
 from faultset.datasets.metrics.roles import Catalogue, catalogue_with, parse_roles
 from faultset.datasets.table_reading import Filters, read_columns, read_pieces, read_samples, schema_of
 
@@ -233,7 +235,7 @@ class EpisodeView:
         DataError
             The file of metrics is missing or damaged.
         """
-        from faultset.datasets.cache import cached_frame, frame_facts
+        from faultset.datasets.metrics.frames import cached_frame, frame_facts
 
         chosen = None if roles is None else parse_roles(roles)
         seconds = step_seconds(step_s)
@@ -255,3 +257,41 @@ class EpisodeView:
 
     def _frame(self, name: str) -> pd.DataFrame:
         return self.table(name).unify_dictionaries().to_pandas()
+
+
+def read_table(episode: EpisodeView, name: str, columns: Sequence[str], filters: Any = None) -> pa.Table:
+    """Read columns of a table, optionally filtered; a missing table is empty, a damaged one raises DataError."""
+    try:
+        return episode.table(name, columns, filters)
+    except DataError as error:
+        if not isinstance(error.__context__, FileNotFoundError):
+            raise
+    schema = TABLES[name]
+    return schema.empty_table().select(list(columns))
+
+
+def read_frame(episode: EpisodeView, name: str, columns: Sequence[str], filters: Any = None) -> pd.DataFrame:
+    """Read columns of a table as a frame sorted by time; `time` and `scheduled` become UTC nanoseconds."""
+    table = read_table(episode, name, columns, filters)
+    frame = table.unify_dictionaries().to_pandas()
+    for column in ("time", "scheduled"):
+        if column in frame:
+            frame[column] = frame[column].astype("int64")
+            frame = frame.sort_values(column, kind="stable", ignore_index=True)
+    return frame
+
+
+def read_wide(episode: EpisodeView, step_s: float) -> pd.DataFrame:
+    """Return `EpisodeView.wide` [T, D], or an empty frame if the episode has no metrics."""
+    try:
+        return episode.wide(step_s=step_s)
+    except DataError as error:
+        if not isinstance(error.__context__, FileNotFoundError):
+            raise
+    import pandas as pd
+
+    return pd.DataFrame(
+        index=pd.DatetimeIndex([], tz="UTC").as_unit("ns"),
+        columns=pd.MultiIndex.from_tuples([], names=["service", "metric"]),
+        dtype=float,
+    )

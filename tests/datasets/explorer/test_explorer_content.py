@@ -24,17 +24,22 @@ from faultset.datasets.explorer.health import (
     states,
 )
 from faultset.datasets.explorer.records import log_lines_by_kind, object_changes, trace_examples
+from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.views import EpisodeView
 
 SECOND = 10**9
 START = 1_760_000_000_000_000_000
 
 
+def grid_over(context: EpisodeContext) -> TimeGrid:
+    return TimeGrid.over(context.view_start_ns, context.view_end_ns, context.sampling_step_s)
+
+
 def test_a_long_view_gets_few_steps_of_whole_sampling_intervals(write_episode):
     context = EpisodeView(write_episode()).context
-    assert TimeGrid.of(context).steps == 100
+    assert grid_over(context).steps == 100
     long = context.__class__(**{**vars(context), "view_end_ns": START + 1441 * SECOND})
-    grid = TimeGrid.of(long)
+    grid = grid_over(long)
     assert (grid.step_s, grid.steps <= MAX_STEPS, grid.steps * grid.step_s >= 1441) == (4.0, True, True)
 
 
@@ -60,7 +65,7 @@ def test_requests_are_counted_when_they_were_scheduled(write_episode):
             ]
         )
     )
-    found = client_requests(view, TimeGrid.of(view.context))
+    found = client_requests(view, grid_over(view.context))
     assert found is not None
     assert (found["ok"][0], found["failed"][1], found["unfinished"][50]) == (1, 1, 1)
     assert sum(found["ok"]) + sum(found["failed"]) + sum(found["unfinished"]) == 3
@@ -98,7 +103,7 @@ def test_the_map_judges_a_service_by_what_its_callers_saw(write_episode):
     rows = [{**call, "span_id": f"{n:016x}", "time": START + n * SECOND} for n in range(60)]
     rows += [{**call, "span_id": f"{n:016x}", "time": START + n * SECOND, "status": "error"} for n in range(60, 70)]
     view = EpisodeView(write_episode(spans=rows))
-    nodes = {node["name"]: node for node in service_map(view, TimeGrid.of(view.context))["nodes"]}
+    nodes = {node["name"]: node for node in service_map(view, grid_over(view.context))["nodes"]}
     assert nodes["geo"]["state"][10] == OK
     assert nodes["geo"]["state"][65] == FAILING
     assert nodes["geo"]["state"][90] == SILENT
@@ -111,7 +116,7 @@ def test_log_templates_put_errors_and_what_is_new_first(write_episode):
     logs += [{**line, "time": START + 60 * SECOND, "level": "error", "message": "refused by 10.0.0.7"}]
     logs += [{**line, "time": START + 70 * SECOND, "level": "info", "message": "retrying"}]
     view = EpisodeView(write_episode(logs=logs))
-    found = log_lines_by_kind(view, TimeGrid.of(view.context))
+    found = log_lines_by_kind(view, grid_over(view.context))
     assert found is not None
     texts = [template["text"] for template in found["templates"]]
     assert texts == ["refused by <*>.<*>.<*>.<*>", "retrying", "served request <*>"]
@@ -126,7 +131,7 @@ def test_a_trace_whose_parents_form_a_circle_is_drawn_once(write_episode):
     span |= {"status": "unset", "attributes": "{}", "duration_ns": 10}
     rows = [{**span, "span_id": a * 16, "parent_span_id": b * 16, "time": START} for a, b in ("ab", "bc", "ca")]
     view = EpisodeView(write_episode(spans=rows))
-    found = trace_examples(view, TimeGrid.of(view.context))
+    found = trace_examples(view, grid_over(view.context))
     assert found is not None
     assert len(found["traces"][0]["spans"]) == 3
 
@@ -137,7 +142,7 @@ def test_object_states_are_compared_field_by_field(write_episode):
     after = json.dumps({"containers": [{"name": "geo", "ready": False}], "phase": "Running"})
     rows = [{**pod, "time": START + n * 10 * SECOND, "state": before if n < 5 else after} for n in range(10)]
     view = EpisodeView(write_episode(objects=rows))
-    changes = object_changes(view, TimeGrid.of(view.context))
+    changes = object_changes(view, grid_over(view.context))
     assert [(row["time"], row["what"], row["fields"]) for row in changes] == [
         (50.0, "changed", [["containers.geo.ready", "true", "false"]])
     ]

@@ -17,13 +17,14 @@ from click.testing import CliRunner
 
 from faultset.core.console import root as faultset
 from faultset.core.errors import DataError
-from faultset.datasets import cache, validation
+from faultset.datasets import validation
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import Dataset, open_dataset
 from faultset.datasets.imports.columns import number_matrix, numbers
 from faultset.datasets.imports.examination import examine
 from faultset.datasets.imports.formats.rcaeval import RCAEvalImport
 from faultset.datasets.imports.importer import episode_id, import_dataset
+from faultset.datasets.metrics import frames
 from faultset.datasets.testing import check_importer
 from faultset.datasets.views import EpisodeView
 from tests.datasets.imports.importing import load, problems
@@ -368,7 +369,7 @@ def test_spans_without_microseconds_start_at_their_milliseconds(source, out):
 
 
 def test_an_import_keeps_the_frame_that_methods_ask_for_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "MIN_CACHED_BYTES", 0)
+    monkeypatch.setattr(frames, "MIN_CACHED_BYTES", 0)
     zenodo_case(tmp_path / "foreign")
     dataset = imported(tmp_path / "foreign", tmp_path / "out")
     view = dataset.view(only(dataset))

@@ -9,16 +9,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from faultset.datasets import cache
 from faultset.datasets.cache import FOLDER
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
+from faultset.datasets.metrics import frames as frames_module
 from faultset.datasets.views import EpisodeView
 
 
 @pytest.fixture(autouse=True)
 def _small_files_too(monkeypatch):
-    monkeypatch.setattr(cache, "MIN_CACHED_BYTES", 0)
+    monkeypatch.setattr(frames_module, "MIN_CACHED_BYTES", 0)
 
 
 def view_of(root: Path) -> EpisodeView:
@@ -69,6 +69,6 @@ def test_verification_takes_no_notice_of_kept_frames(example_copy):
 
 
 def test_small_episodes_keep_nothing(example_copy, monkeypatch):
-    monkeypatch.setattr(cache, "MIN_CACHED_BYTES", 1 << 20)
+    monkeypatch.setattr(frames_module, "MIN_CACHED_BYTES", 1 << 20)
     view_of(example_copy).wide(1.0)
     assert not frames(example_copy)

@@ -13,8 +13,7 @@ from faultset.baselines.features.spans import read_spans
 from faultset.baselines.features.windows import localization_windows
 from faultset.baselines.stats.scaling import Matrix, deviations, distinct, mean_and_sd, sustained
 from faultset.core.times import SECOND_NS
-from faultset.datasets.table_reading import read_table
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_table
 
 _ROUNDING_ERROR = 1e-12
 CLIP = 100.0

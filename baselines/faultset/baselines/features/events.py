@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from faultset.baselines.features.log_lines import Drain
 from faultset.baselines.features.spans import Flags, Ints, Spans, called_operations
 from faultset.baselines.stats.scaling import distinct
-from faultset.datasets.table_reading import read_table
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_table
 
 # Most loggers write the location in the code, which identifies the statement better than its text.
 _CODE_LOCATION = (

@@ -19,8 +19,7 @@ from faultset.baselines.features.role_streams import Ints
 from faultset.baselines.features.windows import Windows, windows_since_reference
 from faultset.baselines.stats.scaling import Matrix, deviations, distinct, mean_and_sd, varies, with_metric_floor
 from faultset.datasets.log_masks import mask_column
-from faultset.datasets.table_reading import read_table
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_table
 
 LOCAL_ROLES = frozenset({"cpu", "throttling", "memory", "disk", "restarts", "state", "threads", "descriptors"})
 """Roles that change only in the faulty service; other roles also change in its callers."""

@@ -17,8 +17,7 @@ from faultset.baselines.features.windows import TimeWindow
 from faultset.baselines.stats.scaling import Matrix, distinct
 from faultset.core.times import SECOND_NS
 from faultset.datasets.log_masks import WILDCARD, mask_column, mask_numbers
-from faultset.datasets.table_reading import read_table
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_table
 
 # Matches everything variable in a line; the group captures only numbers that are parameters.
 _VARIABLE = re.compile(

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.table_reading import read_frame
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_frame
 
 SAMPLING_NS = 10 * SECOND_NS
 """Interval between observations of an unchanged object."""

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from faultset.baselines.features.object_states import parse_state
 from faultset.baselines.stats.scaling import Matrix, distinct
 from faultset.datasets.status_codes import is_error_code
-from faultset.datasets.table_reading import read_table
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_table
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -26,8 +26,7 @@ from faultset.baselines.stats.scaling import (
 )
 from faultset.core.times import SECOND_NS
 from faultset.datasets.metrics.roles import Catalogue, is_health_metric
-from faultset.datasets.table_reading import read_wide
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_wide
 
 FILL_STEPS = 2
 MAX_MISSING_SHARE = 0.2

@@ -30,8 +30,7 @@ from faultset.baselines.methods.controls import RootCausePair, fault_pair
 from faultset.baselines.methods.rules.state_rules import KubernetesState
 from faultset.baselines.registry import OWN, baseline
 from faultset.baselines.stats.scaling import ABSENT_Z, Matrix, deviations, median_and_mad, with_metric_floor
-from faultset.datasets.table_reading import read_frame, read_table
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_frame, read_table
 
 FAR = 6.0
 MAX_Z = 50.0

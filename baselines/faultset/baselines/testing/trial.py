@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from faultset.baselines.contract import Detection, Diagnosis, Labelled, Ranking
 from faultset.baselines.registry import BaselineSpec
 from faultset.baselines.testing.episodes import DeclaredView, ExampleEpisodes, example_episodes
-from faultset.datasets.table_reading import read_table
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_table
 
 Answer = Detection | Ranking | Diagnosis
 _TOLERANCE = 1e-9

@@ -44,16 +44,8 @@ _DIGITS = "[0-9]+"
 
 
 def is_coincidence(number: str, values: pa.Array, example: str) -> bool:
-    """Return whether a column has many other numbers at the same position of otherwise identical texts.
-
-    Parameters
-    ----------
-    number
-        The number as text; for other texts, the result is False.
-    values
-        Distinct texts of the column.
-    example
-        One of them that contains the number.
+    """Return whether texts like `example` have many other numbers at the positions of `number`; False if it is no
+    number.
     """
     if not re.fullmatch(_DIGITS, number):
         return False
@@ -254,11 +246,9 @@ class _Library:
         self._texts: dict[str, Texts] = {}
 
     def is_vocabulary(self, needle: _Needle, column: tuple[str, str] | None, episode: str) -> bool | None:
-        """Return whether at least half of the other episodes contain the needle in a column, or anywhere if `column` is
-        None.
+        """Return whether half of up to eight episodes with other faults contain the needle; None if there are none.
 
-        Up to eight episodes with other faults are read, if possible of the same application. Return None if there are
-        none.
+        Episodes of the same application are preferred. Only `column` is searched, or all columns if it is None.
         """
         faults, app = {*self._labels[episode].fault_names}, self._views[episode].context.app
         others = [

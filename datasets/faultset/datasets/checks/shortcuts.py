@@ -80,28 +80,10 @@ class Shortcut:
 
 
 def measure_shortcuts(dataset: Dataset, *, seed: int = 0, progress: Progress | None = None) -> list[Shortcut]:
-    """Train a small model on each kind of property and score it on unseen groups.
+    """Train a small model on each kind of property and score it on unseen groups; first detection, then localization.
 
-    Parameters
-    ----------
-    dataset
-        Version of a dataset. Episodes and cuts of recordings are used if their verdict is `manifest` or they have no
-        fault.
-    seed
-        Seed of folds and forests.
-    progress
-        Called with the number of episodes and recordings read so far and the total.
-
-    Returns
-    -------
-    list of Shortcut
-        First detection, then localization. A kind of property is skipped if it has fewer than five groups; detection
-        needs five with a fault and five without.
-
-    Raises
-    ------
-    UsageError
-        The extra `evaluate` is missing.
+    Episodes and cuts of recordings are used if their verdict is `manifest` or they have no fault. A kind of property is
+    skipped if it has fewer than five groups; detection needs five with a fault and five without.
     """
     try:
         import sklearn  # noqa: F401  # pyright: ignore[reportUnusedImport]

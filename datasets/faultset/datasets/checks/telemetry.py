@@ -42,17 +42,8 @@ def find_common_gap(
 ) -> CommonGap | None:
     """Return the longest gap common to all series; None if samples are regular or missing.
 
-    Parameters
-    ----------
-    times_ns
-        Times of the samples of all series, in any order.
-    view
-        Start and end of the view.
-    interval_s
-        Sampling interval; None for the median time between two samples.
+    The step is `interval_s`, or else the median time between two samples.
 
-    Examples
-    --------
     >>> times = np.array([second for second in range(60) if not 20 < second < 32]) * SECOND_NS
     >>> print(find_common_gap(times, (0, 60 * SECOND_NS), 1.0))
     12 s, 20 s after the start of the view
@@ -204,15 +195,7 @@ def reference_gaps(view: EpisodeView) -> ReferenceGaps | None:
 
 
 def gap_messages(gaps: Mapping[str, ReferenceGaps], services: Mapping[str, int]) -> list[str]:
-    """Describe gaps, with one sentence per kind.
-
-    Parameters
-    ----------
-    gaps
-        Episode -> its gaps.
-    services
-        Episode -> number of its services.
-    """
+    """Describe the gaps of episodes, with one sentence per kind; `services` is the number of services of each."""
     empty = sorted(episode for episode, gap in gaps.items() if gap.no_samples)
     coarse = sorted(episode for episode, gap in gaps.items() if gap.coarse_step)
     silent = sorted(episode for episode, gap in gaps.items() if gap.without_metrics)
@@ -244,11 +227,7 @@ def reference_messages(views: Mapping[str, EpisodeView]) -> list[str]:
 
 
 def reference_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
-    """Yield a warning for each kind of gap in the references of episodes that have metrics.
-
-    The kinds are references without a metric sample, sampling steps longer than the reference, and services without
-    metrics.
-    """
+    """Yield a warning for each kind of gap in the references of episodes that have metrics."""
     for message in reference_messages(views):
         yield Finding(severity="warning", check="reference", episode=None, file=None, message=message)
 
@@ -302,12 +281,7 @@ def journal_messages(
 ) -> Iterator[str]:
     """Yield a message for each sign that an episode's journal, telemetry and label come from different runs.
 
-    Parameters
-    ----------
-    times
-        Time column of each telemetry table.
-    objects
-        Columns `time`, `kind` and `name` of the table of objects.
+    `times` has the time column of each telemetry table, `objects` the columns `time`, `kind` and `name`.
     """
     digests = [record["args"].get("digest") for record in journal if _is_note(record, WRITTEN)]
     if digests:

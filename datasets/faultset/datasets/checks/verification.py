@@ -16,7 +16,7 @@ from faultset.core.output import Progress, StepCounter
 from faultset.core.printable import count_text
 from faultset.core.regular_files import FileStamp
 from faultset.core.times import SECOND_NS
-from faultset.datasets.checks import Finding
+from faultset.datasets.checks import Finding, Severity
 from faultset.datasets.checks.leaks import leak_findings
 from faultset.datasets.checks.telemetry import journal_messages, reference_findings, telemetry_findings
 from faultset.datasets.dataset import Dataset, Episode
@@ -161,8 +161,8 @@ def _count_reference_rows(view: EpisodeView, table: str) -> int:
     return int(((times >= start) & (times < end)).sum())
 
 
-def _build_chance_finding(severity: str, message: str) -> Finding:
-    return Finding(severity=severity, check="chance", episode=None, file=None, message=message)  # type: ignore[arg-type]
+def _build_chance_finding(severity: Severity, message: str) -> Finding:
+    return Finding(severity=severity, check="chance", episode=None, file=None, message=message)
 
 
 def verify(root: Path | str, version: str | None = None, *, progress: Progress | None = None) -> list[Finding]:
@@ -207,11 +207,13 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
     findings += onset_findings(views, {episode: label.inject_start_ns for episode, label in labels.items()})
     if len(intact) < len(dataset.episodes):
         findings.append(
-            _verification_finding(
-                "note",
-                "leak",
-                f"views of {len(dataset.episodes) - len(intact)} of {count_text(len(dataset.episodes), 'episode')} "
-                "were not searched, because their files are damaged",
+            Finding(
+                severity="note",
+                check="leak",
+                episode=None,
+                file=None,
+                message=f"views of {len(dataset.episodes) - len(intact)} of "
+                f"{count_text(len(dataset.episodes), 'episode')} were not searched, because their files are damaged",
             )
         )
     return findings
@@ -236,49 +238,57 @@ def _recordings_findings(root: Path, dataset: Dataset) -> list[Finding]:
     """Check the files and content of recordings, and search each chunk for leaks like the view of an episode."""
     findings: list[Finding] = []
     for recording, files in dataset.recording_files.items():
-        folder = root / RECORDINGS / recording
-        recording_findings = list(_recording_file_findings(folder, recording, files))
+        unit = f"{RECORDINGS}/{recording}"
+        recording_findings = list(_recording_file_findings(root, unit, files))
         if not recording_findings:
             try:
                 recording_findings += [
-                    _recording_finding(recording, name, check, problem)
-                    for name, check, problem in recording_problems(folder, recording, listed_chunks(files))
+                    _build_finding(unit, check, problem, name)
+                    for name, check, problem in recording_problems(root / unit, recording, listed_chunks(files))
                 ]
             except DataError as error:
-                recording_findings.append(_recording_finding(recording, None, "context", str(error)))
+                recording_findings.append(_build_finding(unit, "context", str(error)))
         findings += recording_findings
         if not recording_findings:
             findings += _chunk_findings(dataset.recording(recording))
     return findings
 
 
-def _recording_finding(recording: str, name: str | None, check: str, message: str) -> Finding:
-    path = None if name is None else f"{RECORDINGS}/{recording}/{name}"
-    return Finding(severity="error", check=check, episode=recording, file=path, message=message)
+def _build_finding(
+    unit: str, check: str, message: str, file: str | None = None, severity: Severity = "error"
+) -> Finding:
+    """Return a finding about an episode or recording, such as `episodes/<id>`, and a file below its folder."""
+    path = None if file is None else f"{unit}/{file}"
+    return Finding(severity=severity, check=check, episode=unit.partition("/")[2], file=path, message=message)
 
 
-def _recording_file_findings(folder: Path, recording: str, files: Mapping[str, FileRecord]) -> Iterator[Finding]:
+def _recording_file_findings(root: Path, unit: str, files: Mapping[str, FileRecord]) -> Iterator[Finding]:
     try:
-        expected = expected_files(folder, files)
+        expected = expected_files(root / unit, files)
     except (DataError, PermissionError) as error:
-        yield _recording_finding(recording, None, "context", str(error))
+        yield _build_finding(unit, "context", str(error))
         return
     for name in sorted({*expected} - files.keys()):
-        yield _recording_finding(recording, name, "files", "the version does not list it; create another version")
+        yield _build_finding(unit, "files", "the version does not list it; create another version", name)
     numbers = {f"{CHUNKS}/{number:04d}" for number in listed_chunks(files)}
-    for name in file_names(folder):
+    for name in file_names(root / unit):
         # a recording may have grown since the version was created
         if name not in files and name.rpartition("/")[0].removesuffix("/telemetry").removesuffix("/truth") in numbers:
-            yield _recording_finding(recording, name, "files", "is not part of the version; remove it")
+            yield _build_finding(unit, "files", "is not part of the version; remove it", name)
     for name, record in files.items():
-        path = folder / name
-        try:
-            problem = record_problem(path, record, FileStamp.of(path, folder))
-        except (DataError, PermissionError) as error:
-            yield _recording_finding(recording, name, "files", str(error))
-            continue
-        if problem is not None:
-            yield _recording_finding(recording, name, "checksum", f"{problem}; restore it")
+        yield from _record_findings(root, unit, name, record)
+
+
+def _record_findings(root: Path, unit: str, name: str, record: FileRecord) -> Iterator[Finding]:
+    """Compare a file with its record in the version."""
+    path = root / unit / name
+    try:
+        problem = record_problem(path, record, FileStamp.of(path, root))
+    except (DataError, PermissionError) as error:
+        yield _build_finding(unit, "files", str(error), name)
+        return
+    if problem is not None:
+        yield _build_finding(unit, "checksum", f"{problem}; restore it", name)
 
 
 def _chunk_findings(recording: Recording[Dataset]) -> Iterator[Finding]:
@@ -298,36 +308,23 @@ def _chunk_findings(recording: Recording[Dataset]) -> Iterator[Finding]:
         yield replace(finding, file=(finding.file or "").replace(f"{EPISODES}/", f"{RECORDINGS}/", 1))
 
 
-def _verification_finding(
-    severity: Any, check: str, message: str, episode: str | None = None, file: str | None = None
-) -> Finding:
-    path = f"{EPISODES}/{episode}/{file}" if file is not None else None
-    return Finding(severity=severity, check=check, episode=episode, file=path, message=message)
-
-
 def _file_findings(root: Path, episode: str, records: Mapping[str, FileRecord]) -> Iterator[Finding]:
-    folder = root / EPISODES / episode
+    unit = f"{EPISODES}/{episode}"
+    folder = root / unit
     declared = _declared_tables(folder)
     present = set(file_names(folder)) if folder.is_dir() and not folder.is_symlink() else set()
     for name in sorted({*episode_files(declared)} - records.keys()):
-        message = "the version does not list it; collect the episode again"
-        yield _verification_finding("error", "files", message, episode, name)
+        yield _build_finding(unit, "files", "the version does not list it; collect the episode again", name)
     for name in sorted(present - records.keys()):
-        yield _verification_finding("error", "files", "is not part of the version; remove it", episode, name)
+        yield _build_finding(unit, "files", "is not part of the version; remove it", name)
     for name, record in records.items():
-        path = folder / name
         if name not in present:
-            yield _verification_finding("error", "files", "is missing; restore it", episode, name)
+            yield _build_finding(unit, "files", "is missing; restore it", name)
             continue
-        try:
-            problem = record_problem(path, record, FileStamp.of(path, root))
-        except (DataError, PermissionError) as error:
-            yield _verification_finding("error", "files", str(error), episode, name)
-            continue
-        if problem is not None:
-            yield _verification_finding("error", "checksum", f"{problem}; restore it", episode, name)
-        if path.suffix == ".parquet":
-            yield from _parquet_findings(path, episode, name, record, declared)
+        findings = list(_record_findings(root, unit, name, record))
+        yield from findings
+        if name.endswith(".parquet") and all(finding.check != "files" for finding in findings):
+            yield from _parquet_findings(folder / name, unit, name, record, declared)
 
 
 def _declared_tables(folder: Path) -> Mapping[str, pa.Schema]:
@@ -338,43 +335,42 @@ def _declared_tables(folder: Path) -> Mapping[str, pa.Schema]:
 
 
 def _parquet_findings(
-    path: Path, episode: str, name: str, record: FileRecord, declared: Mapping[str, pa.Schema]
+    path: Path, unit: str, name: str, record: FileRecord, declared: Mapping[str, pa.Schema]
 ) -> Iterator[Finding]:
     schema = declared.get(path.stem) or TRUTH_TABLES.get(path.stem)
     if schema is None:
         message = "is not a table of this schema version, and the context does not declare it; remove it"
-        yield _verification_finding("error", "schema", message, episode, name)
+        yield _build_finding(unit, "schema", message, name)
         return
     try:
         problem = rows_problem(path, record, schema)
     except DataError as error:
         check = "schema" if isinstance(error, TableSchemaError) else "parquet"
-        yield _verification_finding("error", check, str(error), episode, name)
+        yield _build_finding(unit, check, str(error), name)
         return
     if problem is not None:
-        yield _verification_finding("error", "checksum", f"{problem}; restore it", episode, name)
+        yield _build_finding(unit, "checksum", f"{problem}; restore it", name)
 
 
 def _content_findings(root: Path, episode: str) -> list[Finding]:
-    folder = root / EPISODES / episode
+    unit = f"{EPISODES}/{episode}"
     try:
         findings = [
-            _verification_finding("error", check, problem, episode, name)
-            for name, check, problem in content_problems(folder, episode)
+            _build_finding(unit, check, problem, name)
+            for name, check, problem in content_problems(root / unit, episode)
         ]
     except DataError as error:
-        return [_verification_finding("error", "context", str(error), episode)]
+        return [_build_finding(unit, "context", str(error))]
     if not any(finding.check in ("context", "rows") for finding in findings):
-        findings += _journal_findings(episode, Episode(id=episode, path=folder))
+        opened = Episode(id=episode, path=root / unit)
+        view = opened.view
+        times = {table: view.table(table, [time_column(table)])[time_column(table)] for table in view.tables}
+        objects = view.table("objects", ["time", "kind", "name"])
+        findings += [
+            _build_finding(unit, "journal", message, JOURNAL_FILE)
+            for message in journal_messages(opened.journal, opened.label, times, objects)
+        ]
     return findings
-
-
-def _journal_findings(episode: str, opened: Episode) -> Iterator[Finding]:
-    view = opened.view
-    times = {table: view.table(table, [time_column(table)])[time_column(table)] for table in view.tables}
-    objects = view.table("objects", ["time", "kind", "name"])
-    for message in journal_messages(opened.journal, opened.label, times, objects):
-        yield _verification_finding("error", "journal", message, episode, JOURNAL_FILE)
 
 
 def _declaration_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]:
@@ -385,11 +381,11 @@ def _declaration_findings(views: Mapping[str, EpisodeView]) -> Iterator[Finding]
             other, schema = first.setdefault(added.name, (episode, added.schema))
             if not added.schema.equals(schema, check_metadata=True):
                 message = f"table {added.name} is declared differently in episode {other}; read them separately"
-                yield _verification_finding("warning", "schema", message, episode, table_file(added.name))
+                yield _build_finding(f"{EPISODES}/{episode}", "schema", message, table_file(added.name), "warning")
 
 
 def _source_findings(episode: str, evidence: pd.DataFrame) -> Iterator[Finding]:
     """Yield a finding for each source whose telemetry of an episode is incomplete."""
     for row in evidence[(evidence["check"] == "source") & ~evidence["passed"]].itertuples():
         message = f"the source of {row.subject} is incomplete: {row.detail}"
-        yield _verification_finding("warning", "source", message, episode)
+        yield _build_finding(f"{EPISODES}/{episode}", "source", message, severity="warning")

@@ -287,7 +287,6 @@ _TABLES = ("metrics", "spans", "logs", "events", "objects")
 
 
 def show_cost(cost: object) -> None:
-    """Print the expected cost of an import."""
     if not is_quiet():
         click.echo(f"{cost}.", err=True)
 
@@ -339,12 +338,8 @@ def import_files(
 
 
 def next_commands(out: Path, telemetry: Mapping[str, Any] | None, *, has_recordings: bool = False) -> str:
-    """Return the commands to run after an import.
-
-    Parameters
-    ----------
-    telemetry
-        Options `at` and `incidents` of an import of telemetry; None for other formats.
+    """Return the commands to run after an import; `telemetry` has the options of the format telemetry, None for
+    others.
     """
     folder = shlex.quote(str(out))
     commands = ["Next:", f"faultset dataset verify {folder}"]

@@ -12,35 +12,13 @@ import click
 from faultset.core.console import command, json_option
 from faultset.core.errors import UsageError
 from faultset.core.output import show_json
-from faultset.datasets.cli.versions import dataset_argument, port_option, version_option
+from faultset.datasets.cli.versions import dataset_argument, port_option, run_server, version_option
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
     from faultset.datasets.views import EpisodeView
 
 MAX_SERVED_S = 6 * 3600
 """Maximum length of a part of a recording; it is held in memory, about 0.8 GB per hour of the application hotel."""
-
-
-async def run_server(app: web.Application, port: int | None, show_address: Callable[[str], None]) -> None:
-    """Serve an application on the loopback interface until the task is cancelled."""
-    from aiohttp import web
-
-    host = "127.0.0.1"
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        try:
-            await web.TCPSite(runner, host, port or 0).start()
-        except OSError as error:
-            raise UsageError(
-                f"the server cannot listen on port {port} of {host} ({error.strerror}); choose another --port"
-            ) from error
-        show_address(f"http://{host}:{runner.addresses[0][1]}")
-        await asyncio.Event().wait()
-    finally:
-        await runner.cleanup()
 
 
 @command("serve", short_help="Serve episodes through the APIs of Prometheus, Jaeger and Loki.")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +19,8 @@ from faultset.core.printable import count_text, list_counts
 from faultset.core.times import SECOND_NS
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from faultset.datasets.dataset import Dataset, Episode
     from faultset.datasets.recordings.recording import Recording
 
@@ -374,10 +377,8 @@ def explore(
 
 
 def _serve_pages(opened: Dataset, port: int | None, *, as_json: bool, **content: Any) -> None:
-    import asyncio
     import secrets
 
-    from faultset.datasets.cli.serving import run_server
     from faultset.datasets.explorer.page import explorer_app
 
     token = secrets.token_urlsafe(16)
@@ -392,6 +393,26 @@ def _serve_pages(opened: Dataset, port: int | None, *, as_json: bool, **content:
         )
 
     asyncio.run(run_server(explorer_app(opened, token, **content), port, show_address))
+
+
+async def run_server(app: web.Application, port: int | None, show_address: Callable[[str], None]) -> None:
+    """Serve an application on the loopback interface until the task is cancelled."""
+    from aiohttp import web
+
+    host = "127.0.0.1"
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port or 0).start()
+        except OSError as error:
+            raise UsageError(
+                f"the server cannot listen on port {port} of {host} ({error.strerror}); choose another --port"
+            ) from error
+        show_address(f"http://{host}:{runner.addresses[0][1]}")
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
 
 
 def _write_pages(opened: Dataset, out: Path, episodes: Sequence[str], *, as_json: bool, **content: Any) -> None:
@@ -426,7 +447,6 @@ def list_recording_rows(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def list_split_rows(dataset: Dataset) -> list[dict[str, Any]]:
-    """Return the hours in each subset of the recording splits."""
     return [
         {"split": name, "key": split.key}
         | {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -63,20 +62,10 @@ def episode_row(episode: Episode, *, truth: bool) -> dict[str, Any]:
 def episode_content(
     episode: Episode, *, truth: bool, answers: Answers | None = None, incident: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the content of the page of an episode.
-
-    Parameters
-    ----------
-    truth
-        Whether to include the label and the evidence.
-    answers
-        Answers of methods by episode; omitted by default.
-    incident
-        Time and suspects of an incident; see `faultset.datasets.explorer.page.write_incident_page`.
-    """
+    """Return the content of the page of an episode, with the label and the evidence if `truth`."""
     view = episode.view
     context = view.context
-    grid = TimeGrid.of(context)
+    grid = TimeGrid.over(*view.window, context.sampling_step_s)
     content: dict[str, Any] = {
         "id": episode.id,
         "app": context.app,
@@ -171,7 +160,7 @@ def recording_row(recording: Recording[Any], *, truth: bool) -> dict[str, Any]:
         "id": recording.id,
         "app": recording.context.app,
         "platform": recording.context.platform,
-        "start": _format_time(recording.start_ns),
+        "start": utc_text(recording.start_ns),
         "seconds": recording.duration_s,
     }
     if truth:
@@ -180,16 +169,9 @@ def recording_row(recording: Recording[Any], *, truth: bool) -> dict[str, Any]:
 
 
 def recording_content(recording: Recording[Any], *, truth: bool, answers: Answers | None = None) -> dict[str, Any]:
-    """Return the content of the page of a recording.
-
-    Parameters
-    ----------
-    truth
-        Whether to include incidents, decoys and void stretches.
-    answers
-        Answers of methods by recording; omitted by default.
-    """
-    grid = recording_grid(recording)
+    """Return the content of the page of a recording."""
+    sampling_s = recording.context.sampling_step_s
+    grid = TimeGrid.over(recording.start_ns, recording.end_ns, sampling_s, MAX_RECORDING_STEPS)
     lanes = _Lanes(grid, recording.view.services)
     for chunk in recording.view.chunks:
         lanes.add(WindowView(recording.view, Stretch(recording.id, chunk.start_ns, chunk.end_ns)))
@@ -210,14 +192,6 @@ def recording_content(recording: Recording[Any], *, truth: bool, answers: Answer
     return content
 
 
-def recording_grid(recording: Recording[Any]) -> TimeGrid:
-    """Return a grid of whole sampling intervals over a recording, with at most `MAX_RECORDING_STEPS` steps."""
-    seconds = (recording.end_ns - recording.start_ns) / SECOND_NS
-    sampling = recording.context.sampling_step_s
-    step_s = sampling * max(1, math.ceil(seconds / sampling / MAX_RECORDING_STEPS))
-    return TimeGrid(start_ns=recording.start_ns, step_s=step_s, steps=max(1, math.ceil(seconds / step_s)))
-
-
 @dataclass
 class _Lanes:
     """Counts and latencies per step, filled chunk by chunk."""
@@ -232,7 +206,6 @@ class _Lanes:
         return self.counts.setdefault((owner, measure), empty)
 
     def add(self, view: WindowView) -> None:
-        """Add the requests and calls of a chunk."""
         requests = view.table("requests", ["scheduled", "latency_ns", "outcome"])
         if len(requests):
             self.has_calls = True
@@ -275,7 +248,6 @@ class _Lanes:
                 row[step] = max(row[step], float(np.quantile(group, share)))
 
     def clients(self) -> dict[str, Any] | None:
-        """Return the client requests per step; None if there are none."""
         if ("", "ok") not in self.counts:
             return None
         rows = {measure: self._get_row("", measure) for measure in ("ok", "failed", "unfinished", "p50", "p95")}
@@ -284,7 +256,6 @@ class _Lanes:
         }
 
     def services(self) -> list[dict[str, Any]]:
-        """Return the calls, failures and 95th percentile of the latency of each service that was called."""
         return [
             {
                 "name": name,
@@ -350,10 +321,6 @@ def _convert_span(grid: TimeGrid, start_ns: int, end_ns: int) -> list[float | No
     return [grid.seconds(start_ns), grid.seconds(end_ns)]
 
 
-def _format_time(time_ns: int) -> str:
-    return str(np.datetime64(time_ns, "ns")).replace("T", " ")[:19]
-
-
 RESULTS_FILE, ALARMS_FILE = "results.parquet", "alarms.parquet"
 _COLUMNS = ("baseline", "kind", "episode", "task", "protocol", "seed", "status", "alarm_ns", "ranking", "answer")
 _PROTOCOLS = ("detected", "oracle")
@@ -363,15 +330,7 @@ _MAX_SERVICES = 3
 def read_answers(results: Path) -> dict[str, list[dict[str, Any]]]:
     """Read the answers of an evaluation by episode and recording; only the first seed of each method is read.
 
-    Parameters
-    ----------
-    results
-        Folder that `evaluate` wrote, or its `results.parquet`.
-
-    Raises
-    ------
-    DataError
-        The results are missing or damaged.
+    `results` is a folder that `evaluate` wrote, or its `results.parquet`.
     """
     path = results / RESULTS_FILE if results.is_dir() else results
     try:

@@ -14,11 +14,9 @@ import pandas as pd
 import pyarrow as pa
 
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.status_codes import is_error_code
-from faultset.datasets.table_reading import read_frame, read_table, read_wide
 from faultset.datasets.training.columns import service_calls
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_frame, read_table, read_wide
 
 MAX_STEPS = 480
 """Maximum number of steps; more than a screen can show."""
@@ -37,20 +35,17 @@ class TimeGrid:
     """Number of steps."""
 
     @classmethod
-    def of(cls, context: EpisodeContext) -> TimeGrid:
-        """Return a grid of whole sampling intervals, with at most `MAX_STEPS` steps."""
-        seconds = (context.view_end_ns - context.view_start_ns) / SECOND_NS
-        sampling = context.sampling_step_s
-        step_s = sampling * max(1, math.ceil(seconds / sampling / MAX_STEPS))
-        return cls(start_ns=context.view_start_ns, step_s=step_s, steps=max(1, math.ceil(seconds / step_s)))
+    def over(cls, start_ns: int, end_ns: int, sampling_s: float, max_steps: int = MAX_STEPS) -> TimeGrid:
+        """Return a grid of whole sampling intervals over a window, with at most `max_steps` steps."""
+        seconds = (end_ns - start_ns) / SECOND_NS
+        step_s = sampling_s * max(1, math.ceil(seconds / sampling_s / max_steps))
+        return cls(start_ns=start_ns, step_s=step_s, steps=max(1, math.ceil(seconds / step_s)))
 
     def steps_at(self, times_ns: Ints) -> Ints:
-        """Return the step of each time; times outside the view belong to its first or last step."""
         indices = (times_ns - self.start_ns) // round(self.step_s * SECOND_NS)
         return np.clip(indices, 0, self.steps - 1)
 
     def counts(self, times_ns: Ints) -> list[int]:
-        """Return the number of times in each step."""
         return np.bincount(self.steps_at(times_ns), minlength=self.steps).tolist()
 
     def seconds(self, time_ns: int | None) -> float | None:
@@ -151,14 +146,9 @@ def _measure_health(rows: pd.DataFrame | None, grid: TimeGrid, split: int) -> di
 
 
 def states(calls: Floats, failed: Floats, mean: Floats, split: int) -> npt.NDArray[np.int64]:
-    """Return the state of a service in each step from its calls, failed calls and mean duration.
+    """Return the state of a service in each step from its calls, failed calls and mean duration, NaN without calls.
 
-    Parameters
-    ----------
-    calls, failed, mean
-        One number per step; the mean is NaN without calls.
-    split
-        Number of steps at the start that form the reference, with which all steps are compared.
+    All steps are compared with the first `split` steps, the reference.
     """
     state = np.where(calls > 0, OK, NO_CALLS)
     healthy = mean[:split][~np.isnan(mean[:split])]
@@ -187,8 +177,6 @@ def arrange_in_layers(
 ) -> Mapping[str, tuple[int, int]]:
     """Arrange services in layers by their distance from the entry, close to their callers.
 
-    Examples
-    --------
     >>> dict(arrange_in_layers(["a", "b", "c", "lonely"], [("a", "b"), ("b", "c")], "a"))
     {'a': (0, 0), 'b': (1, 0), 'c': (2, 0), 'lonely': (3, 0)}
     """

@@ -46,28 +46,7 @@ def write_page(
     answers: Answers | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Write a page about episodes of a dataset, and return its size in bytes.
-
-    Parameters
-    ----------
-    out
-        File to create or replace.
-    episodes
-        Ids of episodes and recordings; by default all of the version.
-    truth
-        Whether to include labels.
-    answers
-        Answers of methods by episode; see `faultset.datasets.explorer.content.read_answers`.
-    progress
-        Called with the number of finished episodes and the total.
-
-    Raises
-    ------
-    UsageError
-        The page would be too large for browsers, or cannot be written.
-    DataError
-        An episode is damaged or not in the version.
-    """
+    """Write a page about episodes and recordings, by default all of the version, and return its size in bytes."""
     names = [*dataset.episodes, *dataset.recording_files] if episodes is None else dict.fromkeys(episodes)
     recordings = [name for name in names if name in dataset.recording_files]
     chosen = [name for name in names if name not in dataset.recording_files]
@@ -99,15 +78,7 @@ def write_page(
 def write_incident_page(episode: Episode, out: Path, incident: Mapping[str, Any], answers: Answers) -> int:
     """Write a page that shows an incident in one episode, without the truth; return its size in bytes.
 
-    Parameters
-    ----------
-    out
-        File to create or replace.
-    incident
-        Time and suspects, with times in UTC nanoseconds: `{"moment_ns", "summary", "suspects": [{"service",
-        "observations": [{"time_ns", "text"}]}]}`.
-    answers
-        Answers of methods by episode.
+    The incident is `{"moment_ns", "summary", "suspects": [{"service", "observations": [{"time_ns", "text"}]}]}`.
     """
     row = episode_row(episode, truth=False)
     units = {"episodes": [row], "recordings": []}
@@ -128,7 +99,6 @@ def _write(out: Path, blocks: Sequence[str]) -> int:
 def dataset_content(
     dataset: Dataset, episodes: Sequence[str], recordings: Sequence[str], *, truth: bool
 ) -> dict[str, Any]:
-    """Return the content of the page before an episode is opened."""
     return {
         "name": dataset.root.resolve().name,
         "version": dataset.version,
@@ -140,18 +110,11 @@ def dataset_content(
 
 
 def pack_content(content: Any) -> bytes:
-    """Return content as deflated JSON."""
     return zlib.compress(content_json(content).encode(), 9)
 
 
 def page_text(blocks: str, *, served: bool = False) -> str:
-    """Return the page around blocks of data.
-
-    Parameters
-    ----------
-    served
-        Whether the page fetches episodes from its server.
-    """
+    """Return the page around blocks of data; if `served`, it fetches episodes from its server."""
     script, style, template = _read_assets()
     connect = "connect-src 'self'; " if served else ""
     policy = (
@@ -193,16 +156,7 @@ def explorer_app(
 ) -> web.Application:
     """Return the application that serves the page, and each episode as compressed JSON.
 
-    Requests without the token get status 404.
-
-    Parameters
-    ----------
-    token
-        First segment of every path.
-    truth
-        Whether to send labels.
-    answers
-        Answers of methods by episode.
+    The token is the first segment of every path; requests without it get status 404.
     """
     from aiohttp import web
 

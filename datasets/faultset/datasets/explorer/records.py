@@ -14,8 +14,7 @@ from faultset.core.times import SECOND_NS
 from faultset.datasets.explorer.health import TimeGrid, round_values
 from faultset.datasets.log_masks import mask_column
 from faultset.datasets.status_codes import is_error_code
-from faultset.datasets.table_reading import read_frame, read_table
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_frame, read_table
 
 MAX_TEMPLATES = 150
 EXAMPLES = 3
@@ -103,7 +102,6 @@ _MAX_TEXT_LENGTH = 300
 
 
 def events(view: EpisodeView, grid: TimeGrid) -> list[dict[str, Any]]:
-    """Return the first events of an episode in time order."""
     columns = ("time", "type", "reason", "kind", "name", "service", "message", "count")
     frame = read_frame(view, "events", columns).head(MAX_ROWS)
     frame = frame.astype(object).where(frame.notna(), None)

@@ -17,7 +17,6 @@ from faultset.datasets.format.episodes import table_file
 from faultset.datasets.format.schemas import TABLES, time_column
 from faultset.datasets.metrics.roles import builtin_catalogue
 from faultset.datasets.metrics.series import sample_text, series_labels
-from faultset.datasets.table_reading import read_table
 from faultset.datasets.telemetry_formats.otlp_json import (
     EVENT_NAME,
     OUR_EVENTS,
@@ -29,7 +28,7 @@ from faultset.datasets.telemetry_formats.otlp_json import (
     encode_attributes,
 )
 from faultset.datasets.telemetry_formats.prometheus import KIND_MARK
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_table
 
 _SCOPE = {"name": "faultset"}
 _REQUEST_ROWS = 1_000

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -77,7 +77,16 @@ def card_text(
     notice = "**The data is synthetic**: generated without running services.\n\n" if synthetic else ""
     truth = [*(TRUTH_TABLES if labels else ()), *(CHUNK_TRUTH_TABLES if version_file.recordings else ())]
     has_episodes = bool(labels) or not version_file.recordings
-    episodes, splits = (_episodes(labels, apps), _splits(version_file)) if has_episodes else ("", "")
+    episodes = splits = ""
+    if has_episodes:
+        counts = Counter((apps[episode], label.fault or "none", label.verdict) for episode, label in labels.items())
+        table = _table(["app", "fault", "verdict", "episodes"], _count_rows(counts))
+        episodes = f"## Episodes\n\n{table}\n\n"
+        rows = [
+            (cell(name), cell(split.key), len(split.train), len(split.test))
+            for name, split in version_file.splits.items()
+        ]
+        splits = f"## Splits\n\n{_table(['split', 'separated by', 'train', 'test'], rows)}\n\n"
     folder = "episodes/<id>" if has_episodes else "recordings/<id>/chunks/<number>"
     compacted = _sampling(version_file.provenance.get("compacted_from"))
     content = list_counts(episode=len(labels), recording=len(version_file.recordings))
@@ -103,9 +112,7 @@ changed, and *none* without a fault.
 
 ## Tables
 
-| table | rows | MB |
-|---|---|---|
-{_table_rows(version_file, (*TABLES, *added, *truth))}
+{_table(["table", "rows", "MB"], _list_sizes(version_file, (*TABLES, *added, *truth)))}
 
 `{folder}/telemetry/` is the input of methods, `{folder}/truth/` the ground truth. Times are UTC nanoseconds,
 windows are half-open.
@@ -133,49 +140,23 @@ logs = load_dataset("<this folder>", "logs", split="train")
 """
 
 
-def _episodes(labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
-    return f"""## Episodes
-
-| app | fault | verdict | episodes |
-|---|---|---|---|
-{_episode_rows(labels, apps)}
-
-"""
+def _table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    lines = (f"| {' | '.join(map(str, row))} |" for row in (columns, *rows))
+    return "\n".join([next(lines), "|" + "---|" * len(columns), "\n".join(lines)])
 
 
-def _splits(version_file: VersionFile) -> str:
-    return f"""## Splits
-
-| split | separated by | train | test |
-|---|---|---|---|
-{_split_rows(version_file)}
-
-"""
+def _count_rows(counts: Mapping[tuple[str, str, str], int]) -> Iterator[tuple[object, ...]]:
+    for (app, fault, verdict), count in sorted(counts.items()):
+        yield cell(app), cell(fault), verdict, count
 
 
-def _episode_rows(labels: Mapping[str, Label], apps: Mapping[str, str]) -> str:
-    counts = Counter((apps[episode], label.fault or "none", label.verdict) for episode, label in labels.items())
-    return "\n".join(
-        f"| {cell(app)} | {cell(fault)} | {verdict} | {count} |"
-        for (app, fault, verdict), count in sorted(counts.items())
-    )
-
-
-def _table_rows(version_file: VersionFile, tables: Iterable[str]) -> str:
+def _list_sizes(version_file: VersionFile, tables: Iterable[str]) -> Iterator[tuple[str, ...]]:
     rows, sizes = Counter[str](), Counter[str]()
-    for files in (*version_file.episodes.values(), *version_file.recordings.values()):
-        for path, record in files.items():
-            if record.rows is not None:
-                rows[Path(path).stem] += record.rows
-                sizes[Path(path).stem] += record.bytes
-    return "\n".join(f"| {table} | {rows[table]:,} | {sizes[table] / 1e6:.2f} |" for table in tables)
-
-
-def _split_rows(version_file: VersionFile) -> str:
-    return "\n".join(
-        f"| {cell(name)} | {cell(split.key)} | {len(split.train)} | {len(split.test)} |"
-        for name, split in version_file.splits.items()
-    )
+    for path, record in version_file.paths().items():
+        if record.rows is not None:
+            rows[Path(path).stem] += record.rows
+            sizes[Path(path).stem] += record.bytes
+    return ((table, f"{rows[table]:,}", f"{sizes[table] / 1e6:.2f}") for table in tables)
 
 
 def _sampling(source: Any) -> str:
@@ -192,20 +173,16 @@ def _sampling(source: Any) -> str:
 
 
 def _dictionary(table: AddedTable) -> str:
-    """Describe the columns of an added table."""
-    columns = "\n".join(
-        f"| {column.name} | {column.type} | {cell(column.unit)} | {'yes' if column.nullable else 'no'} "
-        f"| {cell(column.meaning)} |"
+    rows = [
+        (column.name, column.type, cell(column.unit), "yes" if column.nullable else "no", cell(column.meaning))
         for column in table.columns
-    )
+    ]
+    time = ("time", "timestamp", "", "no", "when the row was recorded")
     return f"""### {table.name}
 
 {cell(table.meaning)} Recorded by the source {cell(table.source)}.
 
-| column | type | unit | null | meaning |
-|---|---|---|---|---|
-| time | timestamp |  | no | when the row was recorded |
-{columns}
+{_table(["column", "type", "unit", "null", "meaning"], [time, *rows])}
 
 """
 
@@ -308,39 +285,36 @@ def recording_sections(version_file: VersionFile, recordings: Mapping[str, Recor
     """Return the sections about recordings; empty if there are none."""
     if not recordings:
         return ""
-    rows = "\n".join(
-        f"| {recording} | {cell(summary.context.app_title)} | {summary.duration_s / 3600:.2f} | {len(summary.chunks)} "
-        f"| {summary.chunks[-1].segment} | {len(summary.incidents)} | {summary.context.sampling_step_s:g} "
-        f"| {cell(str(summary.context.sampling))} |"
+    rows = [
+        (
+            recording,
+            cell(summary.context.app_title),
+            f"{summary.duration_s / 3600:.2f}",
+            len(summary.chunks),
+            summary.chunks[-1].segment,
+            len(summary.incidents),
+            f"{summary.context.sampling_step_s:g}",
+            cell(str(summary.context.sampling)),
+        )
         for recording, summary in sorted(recordings.items())
-    )
+    ]
+    columns = ["recording", "app", "hours", "chunks", "segments", "incidents", "metrics every, s", "kept"]
     counts = Counter(
         (summary.context.app_title, incident.fault or "", incident.verdict)
         for summary in recordings.values()
         for incident in summary.incidents
     )
-    incidents = "\n".join(
-        f"| {cell(app)} | {cell(fault)} | {verdict} | {count} |"
-        for (app, fault, verdict), count in sorted(counts.items())
-    )
-    splits = "\n".join(
-        f"| {cell(name)} | {cell(split.key)} | {_format_hours(split.train)} | {_format_hours(split.validation)} "
-        f"| {_format_hours(split.test)} |"
+    splits = [
+        (cell(name), cell(split.key), *map(_format_hours, (split.train, split.validation, split.test)))
         for name, split in version_file.recording_splits.items()
-    )
+    ]
     return f"""## Recordings
 
-| recording | app | hours | chunks | segments | incidents | metrics every, s | kept |
-|---|---|---|---|---|---|---|---|
-{rows}
+{_table(columns, rows)}
 
-| app | fault | verdict | incidents |
-|---|---|---|---|
-{incidents}
+{_table(["app", "fault", "verdict", "incidents"], _count_rows(counts))}
 
-| split of the recordings | separated by | train, h | validation, h | test, h |
-|---|---|---|---|---|
-{splits}
+{_table(["split of the recordings", "separated by", "train, h", "validation, h", "test, h"], splits)}
 
 {_judged_section(version_file)}`recordings/<id>/chunks/<number>/` has folders `telemetry/` and `truth/` like an episode.
 
@@ -352,20 +326,18 @@ def _judged_section(version_file: VersionFile) -> str:
     alarms = read_false_alarms(version_file.provenance)
     if not alarms:
         return ""
-    rows = "\n".join(
-        f"| {cell(row.app)} | {row.recordings} | {row.client_alarms_text} | {cell(row.limit_text)} "
-        f"| {row.latent_alarms_text} |"
+    rows = [
+        (cell(row.app), row.recordings, row.client_alarms_text, cell(row.limit_text), row.latent_alarms_text)
         for row in alarms
-    )
+    ]
+    columns = ["app", "recordings", "false alarms of the client test", "limit, median length"]
     return f"""## Verdicts judged after the recording
 
 An incident that clients did not notice is latent if its target's score exceeds the limit that 1 % of the services
 exceed in healthy windows of the same length, in the recordings with equal settings. It stays unknown if it overlaps
 another incident or void time, if a decoy replaced the target's pods, or if there are too few healthy windows.
 
-| app | recordings | false alarms of the client test | limit, median length | false alarms of the latent test |
-|---|---|---|---|---|
-{rows}
+{_table([*columns, "false alarms of the latent test"], rows)}
 
 False alarms are counted in healthy windows, with 95 % intervals. For the latent test, the limit comes from the
 other recordings.
@@ -380,22 +352,18 @@ def _format_hours(stretches: Sequence[Stretch]) -> str:
 MIN_S = 60
 """Chunks of recordings with less healthy time are left out."""
 _BAD_LEVELS = ("warning", "error", "fatal")
+_RATES = (
+    "error spans per 1,000",
+    "warning and error lines per minute",
+    "Warning events per hour",
+    "failed client requests",
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BaseRates:
+class BaseRates(NamedTuple):
     """Rates of errors in the healthy reference of an episode, or in the healthy time of a chunk of a recording.
 
-    Attributes
-    ----------
-    error_spans
-        Error spans per 1,000 spans.
-    bad_lines
-        Log lines of level warning or higher per minute.
-    warning_events
-        Warning events per hour.
-    failed_requests
-        Failed client requests, in percent of all; unfinished requests do not count as failed.
+    `_RATES` has their units. Unfinished requests do not count as failed.
     """
 
     error_spans: float
@@ -460,24 +428,22 @@ def build_base_rate_table(
         rates[apps[episode]].append(measure_base_rates(root, label))
     if not any(rates.values()):
         return ""
-    rows = "\n".join(_rows({app: measured for app, measured in rates.items() if measured}))
+    rows = [
+        (app, *map(_format_rates, _RATES, zip(*measured, strict=True)))
+        for app, measured in sorted(rates.items())
+        if measured
+    ]
     units = " and ".join(["healthy references"] * bool(labels) + ["healthy time of chunks"] * bool(recordings))
     return f"""## Errors of healthy systems
 
 Medians of the {units}, with the 5 % and 95 % quantiles.
 
-| app | error spans per 1,000 | warning and error lines per minute | Warning events per hour | failed client requests |
-|---|---|---|---|---|
-{rows}
+{_table(["app", *_RATES], rows)}
 
 """
 
 
-def _rows(rates: Mapping[str, list[BaseRates]]) -> Iterator[str]:
-    for app, episode_rates in sorted(rates.items()):
-        cells = []
-        for name, unit in (("error_spans", ""), ("bad_lines", ""), ("warning_events", ""), ("failed_requests", " %")):
-            values = [getattr(row, name) for row in episode_rates]
-            low, middle, high = np.quantile(values, (0.05, 0.5, 0.95))
-            cells.append(f"{middle:.1f}{unit} ({low:.1f} to {high:.1f})")
-        yield f"| {app} | {' | '.join(cells)} |"
+def _format_rates(title: str, values: Iterable[float]) -> str:
+    low, middle, high = np.quantile(list(values), (0.05, 0.5, 0.95))
+    unit = " %" if title == "failed client requests" else ""
+    return f"{middle:.1f}{unit} ({low:.1f} to {high:.1f})"

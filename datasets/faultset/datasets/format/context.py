@@ -75,7 +75,6 @@ class SystemContext:
         return TABLES | {added.name: added.schema for added in self.added_tables}
 
     def to_json(self) -> str:
-        """Return the text of `context.json`."""
         content: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
         for entry in fields(self):
             content[entry.name] = getattr(self, entry.name)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -53,22 +54,8 @@ def table_file(table: str) -> str:
 class TableFolderWriter:
     """Write tables into `<name>.incomplete`; `commit` renames the folder.
 
-    Use it as a context manager. Leaving the block without `commit` removes the folder.
-
-    Parameters
-    ----------
-    parent
-        Parent folder; created if missing.
-    name
-        Name of the folder after the commit.
-    unit
-        Id of the episode or recording, the content of the first column of each table.
-    schemas
-        Schemas of the telemetry tables by name.
-    quick
-        Write faster; the files are slightly larger.
-    smallest
-        Write the smallest files, which takes longer.
+    Use it as a context manager. Leaving the block without `commit` removes the folder. `unit` is the id of the episode
+    or recording, the content of the first column of each table.
     """
 
     required: ClassVar[tuple[str, ...]] = ()
@@ -126,7 +113,7 @@ class TableFolderWriter:
         order = order_of(table, rows)
         if order is not None:
             rows = rows.take(pa.array(order))
-        with _Guard(self):
+        with self._writing():
             path = self._folder / table_file(table)
             write_parquet(path, rows, compression=self._compression(table))
         self._written.add(table)
@@ -144,7 +131,7 @@ class TableFolderWriter:
         if missing:
             raise DataError(f"{self.title} lacks {' and '.join(missing)}; write them before the commit")
         self.write_missing_tables()
-        with _Guard(self):
+        with self._writing():
             for folder in (self._folder / TELEMETRY, self._folder / TRUTH, self._folder):
                 flush(folder)
             if self._final.exists():
@@ -156,7 +143,7 @@ class TableFolderWriter:
 
     def write_text(self, name: str, text: str) -> None:
         """Write a text file."""
-        with _Guard(self):
+        with self._writing():
             write_text(self._folder / name, text)
         self._written.add(name)
 
@@ -168,7 +155,7 @@ class TableFolderWriter:
         Times are UTC nanoseconds or aware datetimes.
         """
         table = build_truth_table(name, schema, rows, json_fields, unit=self._unit, title=self.title)
-        with _Guard(self):
+        with self._writing():
             compression = SMALLEST if self._smallest else QUICKEST if self._quick else SMALL
             write_parquet(self._folder / table_file(name), table, compression=compression)
         self.rows[table_file(name)] = len(table)
@@ -181,29 +168,21 @@ class TableFolderWriter:
             return SMALLEST if self._smallest else SMALL
         return QUICKEST if table == "metrics" else QUICK
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Refuse to write with a closed writer; if a write fails, delete the folder to free disk space."""
+        if not self._open:
+            raise DataError(f"the writer of {self.title} is closed; create another one")
+        with translate_disk_full(self._parent):
+            try:
+                yield
+            except OSError:
+                self._discard()
+                raise
+
     def _discard(self) -> None:
         self._open = False
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-class _Guard:
-    """Refuse to write with a closed writer; if a write fails, delete the folder to free disk space."""
-
-    def __init__(self, writer: TableFolderWriter) -> None:
-        self._writer = writer
-        self._translation = translate_disk_full(writer._parent)
-
-    def __enter__(self) -> None:
-        if not self._writer._open:
-            raise DataError(f"the writer of {self._writer.title} is closed; create another one")
-        self._translation.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        if isinstance(error, OSError):
-            self._writer._discard()
-        return self._translation.__exit__(kind, error, trace)
 
 
 def build_truth_table(
@@ -294,15 +273,7 @@ WRITTEN = "written"
 
 
 def run_digest(times: Mapping[str, pa.ChunkedArray], *, view_start_ns: int, inject_start_ns: int | None) -> str:
-    """Return a digest of each table's row count and first and last times, which distinguishes runs of the same plan.
-
-    Parameters
-    ----------
-    times
-        Time column of each table.
-    inject_start_ns
-        Time of the injection; None if there was none.
-    """
+    """Return a digest of each table's row count and first and last times, which distinguishes runs of the same plan."""
     spans = {table: _summarize_times(column) for table, column in times.items()}
     facts = {"tables": spans, "view_start_ns": view_start_ns, "inject_start_ns": inject_start_ns}
     return hashlib.sha256(canonical_json(facts).encode()).hexdigest()

@@ -70,13 +70,7 @@ class Incident(GroundTruth):
 
 
 def read_truth_rows(recording_path: Path, chunks: Iterable[Chunk], table: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a truth table of several chunks, with times as integers.
-
-    Raises
-    ------
-    DataError
-        A file is missing or damaged.
-    """
+    """Yield the rows of a truth table of several chunks, with times as integers."""
     for chunk in chunks:
         path = recording_path / chunk.folder / table_file(table)
         yield from decoded_rows(path, table, CHUNK_TRUTH_TABLES[table], TRUTH_JSON_FIELDS.get(table, ()))
@@ -166,7 +160,6 @@ class RecordingTruth:
         return min(start_ns, incident.inject_start_ns or start_ns), end_ns
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """Return the rows of a truth table, with times as integers."""
         return list(read_truth_rows(self._path, self._chunks, table))
 
     def incident_frame(self) -> pd.DataFrame:
@@ -245,15 +238,7 @@ class RecordingSummary(FileSummary):
 
 
 def summarize_recording(path: Path, numbers: Iterable[int] | None = None) -> RecordingSummary:
-    """Read and hash the files of a recording.
-
-    Parameters
-    ----------
-    path
-        Folder of the recording.
-    numbers
-        Numbers of its chunks; by default all that are complete.
-    """
+    """Read and hash the files of a recording, by default of all complete chunks."""
     context, chunks = read_recording_context(path), read_chunks(path, numbers)
     names = [CONTEXT_FILE, *(f"{chunk.folder}/{name}" for chunk in chunks for name in chunk_files(context.tables))]
     files, stamps = summarize_files(path, sorted(names), context.tables | CHUNK_TRUTH_TABLES)
@@ -269,15 +254,7 @@ def summarize_recording(path: Path, numbers: Iterable[int] | None = None) -> Rec
 
 
 def make_recording_splits(recordings: Mapping[str, RecordingSummary], *, seed: int = 0) -> dict[str, RecordingSplit]:
-    """Return the splits of the recordings of a version.
-
-    Parameters
-    ----------
-    recordings
-        Recording -> its summary.
-    seed
-        Seed of the shuffling; the same seed gives the same splits.
-    """
+    """Return the splits of the recordings of a version."""
     segments = {recording: summary.segments for recording, summary in recordings.items()}
     splits = {}
     if len(recordings) > 1:
@@ -309,13 +286,8 @@ def _deal_recordings(groups: Mapping[str, Sequence[str]], seed: int) -> dict[str
     """Return the subset of each recording, so that recordings of one application are in different subsets.
 
     Of two recordings, one is for training and one for testing. The second is for validation instead if testing has
-    recordings of another application and validation has none.
-    Applications with only one recording are distributed by `_SHARES`.
-
-    Parameters
-    ----------
-    groups
-        Application -> its recordings.
+    recordings of another application and validation has none. Applications with one recording are distributed by
+    `_SHARES`.
     """
     subsets: dict[str, str] = {}
     counts: Counter[str] = Counter()

@@ -196,13 +196,7 @@ class GroundTruth:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], *, origin: str) -> Self:
-        """Convert a row of the table, with times as integers and decoded JSON fields.
-
-        Raises
-        ------
-        DataError
-            A field is wrong; `origin` names the file.
-        """
+        """Convert a row of the table, with times as integers and decoded JSON fields."""
         fields = _add_suffix(row, TRUTH_TIMES)
         fields["faults"] = [_fault_fields(fault) for fault in row["faults"] or ()]
         for cause in row["root_causes"] or ():
@@ -335,13 +329,7 @@ def read_label(episode_path: Path | str) -> Label:
 
 
 def decoded_rows(path: Path, table: str, schema: pa.Schema, json_fields: Collection[str]) -> list[dict[str, Any]]:
-    """Read a truth table as rows with times as integers and decoded JSON.
-
-    Raises
-    ------
-    DataError
-        The file is missing or damaged.
-    """
+    """Read a truth table as rows with times as integers and decoded JSON."""
     with open_table(path, table, schema) as file, translate_damage(path):
         content = file.read(use_threads=False)
         content.validate(full=True)

@@ -144,7 +144,6 @@ class Chunk:
         return chunk_folder(self.number)
 
     def to_json(self) -> str:
-        """Return the text of `chunk.json`."""
         return json.dumps({"schema_version": SCHEMA_VERSION} | asdict(self), indent=2, sort_keys=True) + "\n"
 
 
@@ -187,18 +186,7 @@ def chunk_numbers(recording_path: Path) -> list[int]:
 
 
 def read_chunks(recording_path: Path, numbers: Iterable[int] | None = None) -> tuple[Chunk, ...]:
-    """Read the complete chunks of a recording in time order.
-
-    Parameters
-    ----------
-    numbers
-        Numbers of chunks; by default all that are complete.
-
-    Raises
-    ------
-    DataError
-        A chunk is damaged, belongs to another recording, or overlaps the one before it.
-    """
+    """Read the complete chunks of a recording in time order."""
     numbers = chunk_numbers(recording_path) if numbers is None else sorted(numbers)
     chunks = tuple(read_chunk(recording_path / chunk_folder(number)) for number in numbers)
     for chunk in chunks:
@@ -383,7 +371,6 @@ class _ChunkWriter(TableFolderWriter):
 
     @property
     def title(self) -> str:
-        """See `TableFolderWriter`."""
         return f"chunk {self._chunk.number} of recording {self._unit}"
 
     def write_table(self, table: str, batches: Batches) -> pa.Table:

@@ -156,23 +156,11 @@ _UNREADABLE = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, MemoryE
 
 
 def find_limits(table: str) -> TableLimits:
-    """Return the limits of a table of an episode or chunk."""
     return TRUTH_LIMITS if table in TRUTH_NAMES else TELEMETRY_LIMITS
 
 
 def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
     """Open one table of an episode after checking its metadata; rows are not read yet.
-
-    Parameters
-    ----------
-    path
-        File `DATASET/episodes/<id>/<folder>/<table>.parquet`.
-    table
-        Name of the table.
-    schema
-        The required schema.
-    dictionaries
-        Columns to read as dictionaries.
 
     Raises
     ------
@@ -186,23 +174,17 @@ def open_table(path: Path, table: str, schema: pa.Schema, dictionaries: Sequence
             file = pq.ParquetFile(parquet_path(path), read_dictionary=dictionaries or None)
         except KeyError:  # the file lacks one of the dictionary columns
             file = pq.ParquetFile(parquet_path(path))
-        with _close_on_error(file):
+        try:
             _check_claims(path, file.metadata, size, limits)
             problem = next(schema_differences(stored_schema(schema), file.schema_arrow), None)
             if problem is not None:
                 raise TableSchemaError(
                     f"{path} does not match the schema of table {table}: {problem}; restore the file"
                 )
+        except BaseException:
+            file.close()
+            raise
         return file
-
-
-@contextmanager
-def _close_on_error(file: pq.ParquetFile) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        file.close()
-        raise
 
 
 def _check_claims(path: Path, metadata: pq.FileMetaData, size: int, limits: TableLimits) -> None:

@@ -107,25 +107,11 @@ class VersionFile:
         return {f"{unit}/{name}": record for unit, files in self.units().items() for name, record in files.items()}
 
     def to_json(self) -> str:
-        """Return the text of the version file."""
         return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, content: bytes | str, *, origin: str) -> VersionFile:
-        """Parse the text of a version file.
-
-        Parameters
-        ----------
-        content
-            The text.
-        origin
-            Path of the file in errors, `.../X.Y.Z.json`.
-
-        Raises
-        ------
-        DataError
-            The text is not a version file of this schema version, or is inconsistent.
-        """
+        """Parse the text of a version file; `origin` is its path, `.../X.Y.Z.json`."""
         document = parse_object(content, origin)
         check_schema_version(document.get("schema_version"), origin)
         version_file = check_type(document, cls, origin)
@@ -171,17 +157,7 @@ def _check_recording_split(name: str, split: RecordingSplit, version_file: Versi
 
 
 def make_splits(labels: Mapping[str, Label], apps: Mapping[str, str], *, seed: int = 0) -> dict[str, Split]:
-    """Return the splits of a version; a grouped split needs at least two groups.
-
-    Parameters
-    ----------
-    labels
-        Episode -> label.
-    apps
-        Episode -> application.
-    seed
-        Seed of the shuffling; the same seed gives the same splits.
-    """
+    """Return the splits of a version; a grouped split needs at least two groups."""
     if not labels:
         return {}
     faulty = {episode: label for episode, label in labels.items() if label.fault is not None}
@@ -279,19 +255,7 @@ class FileSummary:
 def summarize_files(
     folder: Path, names: Iterable[str], schemas: Mapping[str, pa.Schema], rows: Mapping[str, int] | None = None
 ) -> tuple[dict[str, FileRecord], dict[str, FileStamp]]:
-    """Read and hash files; return their records and stamps.
-
-    Parameters
-    ----------
-    folder
-        Folder of the episode or recording.
-    names
-        Paths below it.
-    schemas
-        Schemas of the tables by name.
-    rows
-        Row count of each Parquet file by its path; read from the files by default.
-    """
+    """Read and hash files; return their records and stamps. `rows` are row counts that are already known."""
     files, stamps = {}, {}
     for name in names:
         path = folder / name
@@ -323,7 +287,6 @@ def hashes_below(root: Path) -> dict[str, str]:
 
 
 def compute_sha256(path: Path) -> str:
-    """Return a file's SHA-256 in hex."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

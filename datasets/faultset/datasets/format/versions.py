@@ -44,13 +44,7 @@ class EpisodeSummary(FileSummary):
 
 
 def summarize_episode(episode_path: Path, rows: Mapping[str, int] | None = None) -> EpisodeSummary:
-    """Read and hash all files of an episode.
-
-    Parameters
-    ----------
-    rows
-        Row count of each Parquet file by its path in the episode; read from the files by default.
-    """
+    """Read and hash all files of an episode."""
     context = read_context(episode_path)
     files, stamps = summarize_files(episode_path, file_names(episode_path), context.tables | TRUTH_TABLES, rows)
     return EpisodeSummary(
@@ -78,8 +72,6 @@ def list_versions(path: Path | str) -> list[str]:
 def sorted_versions(names: Iterable[str]) -> list[str]:
     """Return the names that are versions, oldest first.
 
-    Examples
-    --------
     >>> sorted_versions(["1.10.0", "latest", "1.9.0"])
     ['1.9.0', '1.10.0']
     """

@@ -23,7 +23,6 @@ import pyarrow as pa
 from faultset.core.errors import DataError, DiskFullError
 from faultset.core.files import flush
 from faultset.core.times import utc_text
-from faultset.datasets.cache import cache_frame, frame_facts
 from faultset.datasets.format.context import IMPORTED, EpisodeContext, RecordingContext, Sampling
 from faultset.datasets.format.episodes import INCOMPLETE, EpisodeWriter, table_file
 from faultset.datasets.format.incidents import TRAINING, RecordingSummary, summarize_recording
@@ -44,6 +43,7 @@ from faultset.datasets.imports.contract import (
     load_format,
     reading,
 )
+from faultset.datasets.metrics.frames import cache_frame, frame_facts
 from faultset.datasets.metrics.roles import catalogue_with
 from faultset.datasets.recordings.validation import recording_problems
 from faultset.datasets.validation import check_name, find_label_problems, written_rows_problems

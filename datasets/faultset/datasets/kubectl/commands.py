@@ -45,15 +45,6 @@ _IGNORED_REDIRECTIONS = (
 def tokens(line: str) -> list[Token]:
     """Split a line into words and operators; quotes and backslashes work as in a shell.
 
-    Raises
-    ------
-    CommandError
-        The line is too long, or a quote is not closed.
-    ShellSyntaxError
-        The line has substitutions or the character NUL.
-
-    Examples
-    --------
     >>> [token.text for token in tokens("kubectl get pods | grep 'a|b'") if not token.is_operator]
     ['kubectl', 'get', 'pods', 'grep', 'a|b']
     """
@@ -69,13 +60,6 @@ def split_line(line: str) -> list[str]:
 
     >>> split_line("kubectl patch svc geo -p '{\\"spec\\": {}}'")
     ['kubectl', 'patch', 'svc', 'geo', '-p', '{"spec": {}}']
-
-    Raises
-    ------
-    CommandError
-        See `tokens`.
-    ShellSyntaxError
-        The line has pipes, redirections, several commands or substitutions.
     """
     words = tokens(line)
     for token in words:
@@ -87,15 +71,6 @@ def split_line(line: str) -> list[str]:
 def split_pipeline(text: str) -> list[list[str]]:
     """Split a line into the words of a command and of each filter after a pipe.
 
-    Raises
-    ------
-    CommandError
-        A stage is empty, or a quote is not closed.
-    ShellSyntaxError
-        The line has shell syntax other than pipes.
-
-    Examples
-    --------
     >>> split_pipeline("kubectl get pods 2>&1 | wc -l")
     [['kubectl', 'get', 'pods'], ['wc', '-l']]
     """
@@ -113,15 +88,7 @@ def split_pipeline(text: str) -> list[list[str]]:
 
 
 class VerbFlag(NamedTuple):
-    """A flag of a kubectl verb.
-
-    Attributes
-    ----------
-    convert
-        Parses the value and may raise CommandError; None for a switch.
-    short
-        Short form with its hyphen; may be empty.
-    """
+    """A flag of a kubectl verb; `convert` parses its value and is None for a switch, `short` may be empty."""
 
     name: str
     convert: Callable[[str], Any] | None = None
@@ -130,15 +97,7 @@ class VerbFlag(NamedTuple):
 
 @dataclass
 class KubectlCommand:
-    """A parsed command.
-
-    Attributes
-    ----------
-    flags
-        Long name to value; True for a switch.
-    has_filters
-        Whether filters follow; if so, the output must not be truncated.
-    """
+    """A parsed command; `flags` maps long names to values, and `has_filters` forbids truncating the output."""
 
     verb: str
     arguments: list[str] = field(default_factory=list)
@@ -147,7 +106,6 @@ class KubectlCommand:
 
     @property
     def selector(self) -> str | None:
-        """The label selector."""
         return self.flags.get("--selector")
 
 
@@ -204,13 +162,6 @@ def split_verb(words: Sequence[str], flags: Iterable[VerbFlag]) -> tuple[str, li
 def read_flags(words: Sequence[str], flags: Iterable[VerbFlag]) -> tuple[list[str], dict[str, Any]]:
     """Return the arguments among words, and the flags' values by long name.
 
-    Raises
-    ------
-    CommandError
-        A flag is unknown, or its value is missing or invalid.
-
-    Examples
-    --------
     >>> read_flags(["pod", "-nhotel", "--tail=3"], [VerbFlag("--namespace", str, "-n"), VerbFlag("--tail", int)])
     (['pod'], {'--namespace': 'hotel', '--tail': 3})
     """

@@ -103,15 +103,6 @@ def text_of(value: Any) -> str:
 def render_template(template: str, value: Any, *, strict: bool = False) -> str:
     """Return a template with the values of its paths; missing fields are empty.
 
-    Raises
-    ------
-    MissingFieldError
-        A path matches no field and `strict` is true.
-    CommandError
-        The template cannot be parsed.
-
-    Examples
-    --------
     >>> render_template('{range .items[*]}{.name}{"\\\\n"}{end}', {"items": [{"name": "a"}, {"name": "b"}]})
     'a\\nb\\n'
     """
@@ -188,24 +179,10 @@ def yaml_text(value: Any) -> str:
 
 
 def document(objects: Sequence[Mapping[str, Any]], output: str, *, single: bool, unknown: str | None = None) -> str:
-    """Return objects in a format of `kubectl get`.
+    """Return objects in a format of `kubectl get`; `single` prints one object without a List around it.
 
-    Parameters
-    ----------
-    output
-        Value of `-o` with its template.
-    single
-        Whether the request names one object, which is then printed without a List around it.
-    unknown
-        Placeholder for missing fields in `custom-columns`. If None, missing fields are `<none>` in custom columns and
-        empty in templates, as in kubectl.
-
-    Raises
-    ------
-    CommandError
-        The format or its template is invalid.
-    MissingFieldError
-        A path of a template matches no field and `unknown` is given.
+    If `unknown` is given, missing fields raise MissingFieldError in templates and are `unknown` in custom columns.
+    Otherwise they are empty or `<none>`, as in kubectl.
     """
     form, _, template = check_format(output).partition("=")
     if form == "name":

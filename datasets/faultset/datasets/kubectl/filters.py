@@ -19,15 +19,6 @@ _MAX_STAGES = 20
 def apply_filters(text: str, stages: Sequence[Sequence[str]]) -> str:
     """Apply a chain of filters to a text.
 
-    Raises
-    ------
-    CommandError
-        The arguments of a filter are invalid.
-    ShellSyntaxError
-        A filter is not built in.
-
-    Examples
-    --------
     >>> apply_filters("geo 1\\nrate 2\\nuser 1", [["grep", "1$"], ["awk", "{print $1}"]])
     'geo\\nuser'
     """

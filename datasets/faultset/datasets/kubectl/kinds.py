@@ -18,14 +18,8 @@ _LABEL_TERM = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class LabelTerm:
-    """A condition of a label selector.
-
-    Attributes
-    ----------
-    values
-        Allowed values of the label; None if the label only has to exist.
-    is_positive
-        Whether the condition must be true; otherwise it must be false.
+    """A condition of a label selector: the label has one of `values`, or exists if they are None; negated unless
+    `is_positive`.
     """
 
     key: str
@@ -45,7 +39,6 @@ class LabelSelector:
     terms: tuple[LabelTerm, ...]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether labels meet all conditions."""
         return all(term.matches(labels) for term in self.terms)
 
 
@@ -54,11 +47,6 @@ def parse_label_selector(text: str) -> LabelSelector:
 
     >>> parse_label_selector("app in (geo, rate),!canary").matches({"app": "geo"})
     True
-
-    Raises
-    ------
-    CommandError
-        The selector is invalid.
     """
     terms, position = [], 0
     while position < len(text):
@@ -77,11 +65,6 @@ def field_terms(text: str) -> list[tuple[str, str, str]]:
 
     >>> field_terms("type!=Normal,reason=Killing")
     [('type', '!=', 'Normal'), ('reason', '=', 'Killing')]
-
-    Raises
-    ------
-    CommandError
-        The selector is invalid.
     """
     return [_field_term(term) for term in text.split(",") if term.strip()]
 
@@ -109,8 +92,6 @@ _POD_SUFFIX = re.compile(r"(-[a-z0-9]{5,10}-[a-z0-9]{5}|-\d+)$")
 def workload_of_pod(pod: str) -> str:
     """Infer the workload of a pod from its name.
 
-    Examples
-    --------
     >>> workload_of_pod("mongodb-geo-7d5f6d4c9b-x2k4f"), workload_of_pod("mysql-0"), workload_of_pod("geo")
     ('mongodb-geo', 'mysql', 'geo')
     """
@@ -122,8 +103,6 @@ Reference = tuple[str, str | None]
 
 
 class ObjectKind(NamedTuple):
-    """A kind of objects."""
-
     kind: str
     plural: str
     short: tuple[str, ...]
@@ -225,24 +204,8 @@ def full_name(kind: str, name: str) -> str:
 def references(
     words: Sequence[str], kind_of: Callable[[str], str], of_all: Sequence[str], selector: str | None = None
 ) -> list[Reference]:
-    """Return the objects named by the words after a verb.
+    """Return the objects named by the words after a verb; `of_all` are the kinds for `all`.
 
-    Parameters
-    ----------
-    kind_of
-        Returns the kind for a word or raises.
-    of_all
-        Kinds for `all`.
-    selector
-        Label selector of the command.
-
-    Raises
-    ------
-    CommandError
-        The kind is missing, both forms are mixed, or there are names and a selector.
-
-    Examples
-    --------
     >>> references(("deploy", "geo", "rate"), canonical_kind, ())
     [('Deployment', 'geo'), ('Deployment', 'rate')]
     >>> references(("svc/geo",), canonical_kind, ()), references(("pods,svc",), canonical_kind, ())

@@ -25,20 +25,10 @@ def object_tables(
     show_kind: bool = False,
     unknown: str = "<none>",
 ) -> str:
-    """Return a table with kubectl's columns for each kind that has rows.
+    """Return a table with kubectl's columns for each kind that has rows; `unknown` fills missing cells.
 
-    Parameters
-    ----------
-    rows
-        Cells of the objects of each kind.
-    wide, namespaces, labels
-        Whether to add the columns of `-o wide`, `-A` and `--show-labels`.
-    header
-        Whether to print the names of the columns.
-    show_kind
-        Whether the kind precedes every name; with several kinds, it always does.
-    unknown
-        Content of missing cells.
+    `wide`, `namespaces` and `labels` add the columns of `-o wide`, `-A` and `--show-labels`. With `show_kind` or
+    several kinds, the kind precedes every name.
     """
     tables = []
     for kind, objects in rows.items():

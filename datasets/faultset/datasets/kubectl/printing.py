@@ -196,7 +196,6 @@ class NegativeAnswer(Exception):
 
 
 def answer_ok(text: str, cursor: int | None = None) -> ToolAnswer:
-    """Return an answer with the requested text."""
     return ToolAnswer(status="ok", text=text, cursor=cursor)
 
 
@@ -216,12 +215,10 @@ def answer_not_recorded(subject: str) -> ToolAnswer:
 
 
 def answer_refused(reason: str) -> ToolAnswer:
-    """Return the answer that a request is not supported."""
     return ToolAnswer(status="refused", text=f"Refused: {reason}.")
 
 
 def answer_invalid(reason: str) -> ToolAnswer:
-    """Return the answer that a request cannot be parsed."""
     return ToolAnswer(status="invalid", text=f"Invalid: {reason}")
 
 
@@ -230,20 +227,20 @@ _MIN_REPEATS = 3
 
 
 def format_folded_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, repeats_once: bool = False) -> str:
-    r"""Return rows in kubectl's columns; cells with several lines are joined, and long ones truncated to 400
-    characters.
+    r"""Format rows like `format_columns`; join the lines of a cell, and truncate it to 400 characters.
 
-    Parameters
-    ----------
-    repeats_once
-        Whether columns that have the same cell in all of at least three rows become a line above the table.
+    With `repeats_once`, columns that have the same cell in all of at least three rows become a line above the table.
 
-    Examples
-    --------
-    >>> format_folded_table(["NAME", "MESSAGE"], [["geo", "not\nready"]])
-    'NAME   MESSAGE\ngeo    not ready'
+    >>> format_folded_table(["NAME", "MESSAGE"], [["geo", "not\
+    ready"]])
+    'NAME   MESSAGE\
+    geo    not ready'
     >>> format_folded_table(["unit", "value"], [["s", 1], ["s", 2], ["s", 3]], repeats_once=True)
-    '# in all rows: unit = s\nvalue\n1\n2\n3'
+    '# in all rows: unit = s\
+    value\
+    1\
+    2\
+    3'
     """
     cells = [[_fold(value) for value in row] for row in rows]
     if not repeats_once or len(cells) < _MIN_REPEATS:

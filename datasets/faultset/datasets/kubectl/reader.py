@@ -65,10 +65,7 @@ _EVENT_FIELDS = {
 def answer_line(text: str, carry_out: Callable[[list[str], bool], ToolAnswer]) -> ToolAnswer:
     """Answer a command line and filter the answer; never raise.
 
-    Parameters
-    ----------
-    carry_out
-        Carries out the words of a command and returns its answer; the second argument is whether filters follow.
+    `carry_out` answers the words of a command; its second argument is whether filters follow.
     """
     from faultset.datasets.kubectl.filters import apply_filters
 
@@ -110,13 +107,7 @@ def check_namespace(state: ClusterState, command: KubectlCommand) -> None:
 def choose_objects(
     state: ClusterState, command: KubectlCommand, kind: str, names: Sequence[str], *, prefixes: bool = False
 ) -> list[Object]:
-    """Return the objects of a kind that a command selects, sorted by name or as the flag `--sort-by` says.
-
-    Raises
-    ------
-    NegativeAnswer
-        A name does not exist, or a selector needs a field that was not recorded.
-    """
+    """Return the objects of a kind that a command selects, sorted by name or as the flag `--sort-by` says."""
     objects = state.objects(kind, command.selector)
     if names:
         bodies = {body["metadata"]["name"]: body for body in objects}

@@ -1,4 +1,4 @@
-"""Convert raw metric samples to a wide frame of rates and levels on a regular grid; pure functions.
+"""Convert raw metric samples to wide frames of rates and levels on a regular grid, and cache the frames.
 
 A sample belongs to the step in which it was taken. A counter's rate is its increase between two samples divided by the
 time between them, and belongs to the step of the later sample. If the value decreases, the counter has restarted at
@@ -11,17 +11,24 @@ sample.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any, Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from faultset.core.errors import UsageError
+from faultset.core.errors import DataError, UsageError
+from faultset.core.regular_files import FileStamp, stat_regular_file
+from faultset.datasets.cache import cached_path, store_file
+from faultset.datasets.format.context import EpisodeContext
+from faultset.datasets.format.episodes import table_file
 from faultset.datasets.metrics.roles import Catalogue, builtin_catalogue
 from faultset.datasets.metrics.series import Array, Series, increases, split_series
 from faultset.datasets.status_codes import OUTCOME_ATTRIBUTES, read_failure
@@ -323,3 +330,87 @@ def _is_error(labels: str | None) -> bool | None:
         return True
     failed = read_failure({name: content[label] for label, name in _OUTCOME_LABELS.items() if label in content})
     return False if failed is None and "error_type" in content else failed
+
+
+REVISION = 4
+"""Increment this when `wide_frame` returns different numbers."""
+MIN_CACHED_BYTES = 1 << 20
+"""Frames of smaller metrics files are not cached, because computing them is as fast as reading them."""
+
+
+def frame_facts(context: EpisodeContext, step_s: float, roles: frozenset[str] | None) -> dict[str, Any]:
+    """Return everything that determines the wide frame of an episode, except the samples."""
+    return {
+        "episode": context.episode,
+        "start_ns": context.view_start_ns,
+        "end_ns": context.view_end_ns,
+        "step_ns": round(step_s * 1e9),
+        "roles": None if roles is None else sorted(roles),
+        "metric_roles": [dict(row) for row in context.metric_roles],
+    }
+
+
+def cached_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    """Return the wide frame that `frame_facts` describes from the cache, or compute and cache it.
+
+    Nothing is cached if the episode's dataset has no version.
+    """
+    path = _build_path(episode, facts)
+    if path is None or not (episode.parent.parent / "versions").is_dir():
+        return make()
+    frame = _read_frame(path, facts)
+    if frame is None:
+        frame = make()
+        _store_frame(path, frame)
+    return frame
+
+
+def cache_frame(episode: Path, facts: dict[str, Any], make: Callable[[], pd.DataFrame]) -> None:
+    """Compute and cache a frame of an episode that was just written."""
+    path = _build_path(episode, facts)
+    if path is not None:
+        _store_frame(path, make())
+
+
+def _build_path(episode: Path, facts: dict[str, Any]) -> Path | None:
+    """Return the cache file of a frame, or None if the metrics are missing or too small."""
+    try:
+        stamp = FileStamp.of(episode / table_file("metrics"), episode)
+    except DataError:
+        return None
+    if stamp.bytes < MIN_CACHED_BYTES:
+        return None
+    identity = json.dumps([REVISION, *astuple(stamp), facts], sort_keys=True)
+    name = f"{facts['episode']}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.frame"
+    return cached_path(episode.parent.parent, name)
+
+
+def _read_frame(path: Path, facts: dict[str, Any]) -> pd.DataFrame | None:
+    try:
+        if path.parent.is_symlink():
+            return None
+        stat_regular_file(path)
+        with path.open("rb") as file:
+            columns = _parse_columns(file.readline())
+            data = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, DataError, RecursionError, TypeError):
+        return None
+    if data.ndim != 2 or data.shape[1] != len(columns):
+        return None
+    times = facts["start_ns"] + facts["step_ns"] * np.arange(len(data))
+    index = pd.DatetimeIndex(times, tz="UTC", name="time").as_unit("ns")
+    return pd.DataFrame(data, index=index, columns=columns)
+
+
+@lru_cache(maxsize=16)
+def _parse_columns(header: bytes) -> pd.MultiIndex:
+    """Parse the names of the columns; most episodes of a system share them."""
+    return pd.MultiIndex.from_tuples([tuple(pair) for pair in json.loads(header)], names=["service", "metric"])
+
+
+def _store_frame(path: Path, frame: pd.DataFrame) -> None:
+    def write(file: IO[bytes]) -> None:
+        file.write(json.dumps([list(pair) for pair in frame.columns]).encode() + b"\n")
+        np.save(file, np.ascontiguousarray(frame.to_numpy(dtype=float)), allow_pickle=False)
+
+    store_file(path, write)

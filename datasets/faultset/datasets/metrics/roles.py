@@ -18,23 +18,8 @@ from faultset.core.errors import DataError, unknown_name
 from faultset.core.printable import quoted
 
 ROLES = (
-    "cpu",
-    "throttling",
-    "memory",
-    "network",
-    "disk",
-    "traffic",
-    "errors",
-    "latency",
-    "saturation",
-    "restarts",
-    "state",
-    "threads",
-    "descriptors",
-    "limits",
-    "clock",
-    "scrape",
-    "other",
+    *"cpu throttling memory network disk traffic errors latency saturation restarts state".split(),
+    *"threads descriptors limits clock scrape other".split(),
 )
 """All roles; metrics that are not in the catalogue have `other`."""
 
@@ -117,8 +102,6 @@ class Catalogue:
     def role_of(self, metric: str) -> str:
         """Return the role of a stored metric or of a wide frame's column; `other` if unknown.
 
-        Examples
-        --------
         >>> builtin_catalogue().role_of("container_memory_rss")
         'memory'
         >>> builtin_catalogue().role_of("http_server_request_duration_seconds_rate")

@@ -153,13 +153,6 @@ def _has_repeats(codes: dict[str, Array], change: Array) -> bool:
 def series_labels(service: str, pod: str, container: str, labels: str) -> dict[str, str]:
     """Return the labels of a row of the metrics table.
 
-    Parameters
-    ----------
-    labels
-        Other labels as JSON; those with the name of a column get the prefix `label_`.
-
-    Examples
-    --------
     >>> series_labels("geo", "geo-1", "", '{"code":"200","pod":"x"}')
     {'service': 'geo', 'pod': 'geo-1', 'code': '200', 'label_pod': 'x'}
     """

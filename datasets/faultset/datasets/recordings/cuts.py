@@ -85,14 +85,8 @@ def write_cuts(
 ) -> Path:
     """Write the episodes of recordings of one dataset as another dataset, and return its folder.
 
-    Parameters
-    ----------
-    recordings
-        Recordings with their truth; at least one.
-    lengths, healthy, out
-        See `Recording.episodes`; `healthy` applies to each recording.
-    hashes
-        Hashes of the recordings' files, which identify the cuts in the cache.
+    `Recording.episodes` describes the parameters; `healthy` applies to each recording. `hashes` of the recordings'
+    files identify the cuts in the cache.
     """
     from faultset.core.locks import new_folder  # imports psutil, which reading does not need
 
@@ -165,10 +159,7 @@ def _draw_start(
 ) -> int | None:
     """Draw the start of a view as in collected episodes; if the range is empty, return the latest possible start.
 
-    Returns
-    -------
-    int or None
-        None if the healthy time before the onset is too short.
+    Return None if the healthy time before the onset is too short.
     """
     low = max(earliest_ns, onset_ns - lengths.before_ns(1 + ONSET_SPREAD))
     high = min(latest_ns, onset_ns - lengths.before_ns(1 - ONSET_SPREAD))
@@ -273,7 +264,6 @@ def _write_episode(
 
 
 def label_of_cut(view: RecordingView, cut: Cut) -> dict[str, Any]:
-    """Return the row of the label of a cut episode."""
     window = {"view_start": cut.start_ns, "view_end": cut.end_ns, "reference_end": cut.reference_end_ns}
     shared = {"profile": PROFILE, "workload": dict(view.context.workload), "host": {}, "clock_offsets": {}}
     if cut.incident is None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from faultset.core.errors import DataError
 from faultset.core.output import Progress, StepCounter
 from faultset.core.printable import quoted
-from faultset.datasets.cache import CheckedFile, read_checked_files, store_checked_files
+from faultset.datasets.cache import read_checked_files, store_checked_files
 from faultset.datasets.format.context import CONTEXT_FILE, RecordingContext, read_recording_context
 from faultset.datasets.format.episodes import table_file
 from faultset.datasets.format.incidents import Incident, read_chunk_journals, read_incidents, read_truth_rows
@@ -17,7 +18,7 @@ from faultset.datasets.format.schemas import CHUNK_TRUTH_TABLES
 from faultset.datasets.format.version_files import FileRecord
 from faultset.datasets.metrics.roles import catalogue_with
 from faultset.datasets.recordings.window_view import chunk_context
-from faultset.datasets.validation import check_name, check_recorded, table_problems, unchanged_files
+from faultset.datasets.validation import check_unit, table_problems
 
 _INSTANTS = ("inject_start", "inject_done", "recover_start", "recover_done", "healthy_again")
 Problem = tuple[str, str, str]
@@ -25,13 +26,7 @@ Problem = tuple[str, str, str]
 
 
 def recording_problems(folder: Path, recording: str, numbers: list[int] | None = None) -> Iterator[Problem]:
-    """Yield the problems with the content of a recording.
-
-    Raises
-    ------
-    DataError
-        A file cannot be read.
-    """
+    """Yield the problems with the content of a recording."""
     context = read_recording_context(folder)
     if context.recording != recording:
         yield CONTEXT_FILE, "context", f"belongs to recording {context.recording}"
@@ -92,32 +87,17 @@ def expected_files(folder: Path, files: Mapping[str, FileRecord]) -> list[str]:
 def check_recording_files(
     root: Path, recordings: Mapping[str, Mapping[str, FileRecord]], progress: Progress | None = None
 ) -> None:
-    """Check the files of recordings; unchanged files that passed before are not read again.
-
-    Raises
-    ------
-    DataError
-        A recording is damaged.
-    """
+    """Check the files of recordings; unchanged files that passed before are not read again."""
     cache = read_checked_files(root)
     steps = StepCounter(len(recordings), progress)
     for recording, files in recordings.items():
-        folder, prefix = root / RECORDINGS / recording, f"{RECORDINGS}/{recording}"
-        hashed = unchanged_files(root, prefix, files, cache)
-        purpose = check_name(files)
-        if len(hashed) < len(files) or any(entry.check_name != purpose for entry in hashed.values()):
-            missing = sorted({*expected_files(folder, files)} - files.keys())
-            if missing:
-                raise DataError(f"{folder}: the version does not list {missing[0]}; open another version")
-            stamps = {name: entry.stamp for name, entry in hashed.items()}
-            stamps |= check_recorded(folder, {name: record for name, record in files.items() if name not in hashed})
+
+        def check(folder: Path, recording: str = recording, files: Mapping[str, FileRecord] = files) -> None:
             for name, _, problem in recording_problems(folder, recording, listed_chunks(files)):
                 raise DataError(f"{folder / name}: {problem}; restore the file")
-            store_checked_files(
-                root,
-                {
-                    f"{prefix}/{name}": CheckedFile(stamp=stamps[name], sha256=record.sha256, check_name=purpose)
-                    for name, record in files.items()
-                },
-            )
+
+        unit = f"{RECORDINGS}/{recording}"
+        list_expected = partial(expected_files, files=files)
+        if results := check_unit(root, unit, files, cache, list_expected=list_expected, check=check):
+            store_checked_files(root, results)
         steps.add()

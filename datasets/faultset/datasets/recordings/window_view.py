@@ -93,7 +93,6 @@ class WindowView(EpisodeView):
         self._tables: dict[str, pa.Table] = {}
 
     def table(self, name: str, columns: Sequence[str] | None = None, filters: Filters = None) -> pa.Table:
-        """See `EpisodeView.table`."""
         schema_of(name, self._context.tables)
         start_ns, end_ns = self.window
         rows = self._tables.get(name)
@@ -108,12 +107,10 @@ class WindowView(EpisodeView):
         return rows if columns is None else rows.select(list(columns))
 
     def pieces(self, name: str, *columns: str) -> Iterator[tuple[pa.ChunkedArray, ...]]:
-        """See `EpisodeView.pieces`."""
         rows = self.table(name, columns)
         yield tuple(rows[column] for column in columns)
 
     def wide(self, step_s: float | str = 1.0, roles: Iterable[str] | None = None) -> pd.DataFrame:
-        """See `EpisodeView.wide`."""
         return self._recording.wide(*self.window, step_seconds(step_s), roles)
 
     @property
@@ -157,13 +154,7 @@ def chunk_context(context: RecordingContext, chunk: Chunk) -> EpisodeContext:
 
 
 class ChunkView(EpisodeView):
-    """The telemetry of one chunk.
-
-    Parameters
-    ----------
-    recording
-        Folder of the recording.
-    """
+    """The telemetry of one chunk."""
 
     def __init__(self, recording: Path, context: RecordingContext, chunk: Chunk) -> None:
         self._folder = recording / chunk.folder

@@ -30,14 +30,6 @@ Answer = Callable[[str, Mapping[str, list[str]]], tuple[int, Any]]
 
 
 class EpisodeApis:
-    """The three APIs of one episode.
-
-    Parameters
-    ----------
-    telemetry
-        The served episode.
-    """
-
     def __init__(self, telemetry: ServedTelemetry) -> None:
         self._apis: tuple[tuple[str, Answer], ...] = (
             ("loki/api/v1/", LokiApi(telemetry).answer),
@@ -58,12 +50,7 @@ class EpisodeApis:
 def serving_app(open_episode: OpenEpisode, *, is_single: bool) -> web.Application:
     """Return the application that answers requests about episodes.
 
-    Parameters
-    ----------
-    open_episode
-        Opens an episode by its id.
-    is_single
-        Whether the server has one episode at its root; otherwise the first segment of a path is the id of an episode.
+    If `is_single`, the only episode is at the root; otherwise the first segment of a path is the id of an episode.
     """
 
     lock = threading.Lock()  # so that tables are read once, and only one query at a time uses memory

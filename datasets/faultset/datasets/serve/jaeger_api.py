@@ -27,27 +27,13 @@ Rows = npt.NDArray[np.int64]
 
 
 class JaegerApi:
-    """Answers requests below `/api/`.
-
-    Parameters
-    ----------
-    telemetry
-        The served episode. A span is visible once it has ended.
-    """
+    """Answers requests below `/api/`; a span is visible once it has ended."""
 
     def __init__(self, telemetry: ServedTelemetry) -> None:
         self._telemetry = telemetry
 
     def answer(self, resource: str, parameters: Parameters) -> tuple[int, dict[str, Any]]:
-        """Return the HTTP status and the document for a request.
-
-        Parameters
-        ----------
-        resource
-            Path below `/api/`, such as `traces`.
-        parameters
-            Parameter -> its values.
-        """
+        """Return the HTTP status and the document for a path below `/api/`, such as `traces`."""
         try:
             data = self._answer(resource.split("/"), parameters)
         except QueryError as error:

@@ -86,11 +86,8 @@ def is_pipeline(query: str) -> bool:
 def extract_counts(query: str, register: Callable[[Pipeline, bool], str]) -> str:
     """Return the PromQL of a LogQL query that counts lines.
 
-    Parameters
-    ----------
-    register
-        Called with each pipeline and whether to count bytes; returns the name of a metric with the number of lines or
-        bytes per point in time.
+    `register` gets each pipeline and whether to count bytes; it returns the name of a metric with the number of lines
+    or bytes per point in time.
     """
 
     def replace(match: re.Match[str]) -> str:
@@ -136,11 +133,8 @@ Rows = npt.NDArray[np.int64]
 class LokiApi:
     """Answers requests below `/loki/api/v1/`.
 
-    Parameters
-    ----------
-    telemetry
-        The served episode. The labels of a stream are namespace, app and service_name (both the service), pod,
-        container and level; the ids of the trace and the span are structured metadata.
+    The labels of a stream are namespace, app and service_name (both the service), pod, container and level; the ids of
+    the trace and the span are structured metadata.
     """
 
     def __init__(self, telemetry: ServedTelemetry) -> None:
@@ -156,14 +150,8 @@ class LokiApi:
         }
 
     def answer(self, resource: str, parameters: Parameters) -> tuple[int, Any]:
-        """Return the HTTP status and the document for a request; errors are plain text, as in Loki.
-
-        Parameters
-        ----------
-        resource
-            Path below `/loki/api/v1/`, such as `query_range`.
-        parameters
-            Name of each parameter -> its values.
+        """Return the HTTP status and the document for a path such as `query_range`; errors are plain text, as in
+        Loki.
         """
         words = resource.split("/")
         try:

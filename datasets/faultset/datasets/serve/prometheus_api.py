@@ -15,13 +15,7 @@ _Item = TypeVar("_Item")
 
 
 class PrometheusApi:
-    """Answers requests below `/api/v1/`.
-
-    Parameters
-    ----------
-    telemetry
-        The served episode.
-    """
+    """Answers requests below `/api/v1/`."""
 
     def __init__(self, telemetry: ServedTelemetry) -> None:
         self._telemetry = telemetry
@@ -40,15 +34,7 @@ class PrometheusApi:
         }
 
     def answer(self, resource: str, parameters: Parameters) -> tuple[int, dict[str, Any]]:
-        """Return the HTTP status and the document for a request.
-
-        Parameters
-        ----------
-        resource
-            Path below `/api/v1/`, such as `query_range`.
-        parameters
-            Name of each parameter -> its values.
-        """
+        """Return the HTTP status and the document for a path below `/api/v1/`, such as `query_range`."""
         words = resource.split("/")
         try:
             if len(words) == 3 and words[0] == "label" and words[2] == "values":

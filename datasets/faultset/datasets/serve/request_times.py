@@ -59,15 +59,10 @@ def duration_s(text: str, name: str) -> float:
 
 
 def parse_time_ns(parameters: Parameters, name: str, default_ns: int | None) -> int:
-    """Return a time in UTC nanoseconds from seconds, nanoseconds or RFC 3339; raise QueryError if it is invalid.
+    """Return a time in UTC nanoseconds from seconds, nanoseconds or RFC 3339; `default_ns` if it is missing.
 
     >>> parse_time_ns({"time": ["1.5"]}, "time", None), parse_time_ns({"time": ["1970-01-01T00:00:02Z"]}, "time", None)
     (1500000000, 2000000000)
-
-    Parameters
-    ----------
-    default_ns
-        Time to return if the parameter is missing; None if the parameter is required.
     """
     text = (parameters.get(name) or [""])[0]
     if not text and default_ns is not None:

@@ -13,8 +13,7 @@ from faultset.core.errors import UsageError
 from faultset.datasets.format.context import EpisodeContext
 from faultset.datasets.metrics.series import series_labels
 from faultset.datasets.serve.promql.series import NAME, SampledSeries, SeriesSet, build_series
-from faultset.datasets.table_reading import read_frame, read_table
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_frame, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,24 +23,10 @@ _SECOND_NS = 1_000_000_000
 
 
 class ServedClock:
-    """Current time of a served episode; later rows are hidden.
+    """Current time of a served episode, `now_s` after the start of the view; later rows are hidden.
 
-    Parameters
-    ----------
-    context
-        Context of the episode.
-    now_s
-        Current time in seconds from the start of the view; its end by default.
-    live_since_ns
-        Time on this machine's clock that corresponds to `now_s`; the served clock then runs, and all time stamps are
-        shifted. If None, the served clock stops at `now_s`, and time stamps are served as recorded.
-    wall_ns
-        Clock of this machine.
-
-    Attributes
-    ----------
-    offset_ns
-        Nanoseconds added to all recorded times.
+    With `live_since_ns`, the time on this machine that corresponds to `now_s`, the clock runs and `offset_ns` is added
+    to all recorded times. Otherwise it stops at `now_s`, by default the end of the view.
     """
 
     def __init__(
@@ -65,7 +50,6 @@ class ServedClock:
 
     @property
     def now_ns(self) -> int:
-        """Current time in UTC nanoseconds, as clients see it."""
         return self._fixed_ns if self._wall_ns is None else self._wall_ns()
 
 
@@ -81,15 +65,7 @@ _CLUSTER_PREFIXES = ("container_", "kube_")
 
 
 class ServedTelemetry:
-    """The tables of a view, read when they are needed.
-
-    Attributes
-    ----------
-    clock
-        Current time.
-    namespace
-        Namespace of all pods: the name of the application.
-    """
+    """The tables of a view, read when they are needed; all pods are in the namespace of the application's name."""
 
     def __init__(self, view: EpisodeView, clock: ServedClock) -> None:
         self.clock = clock
@@ -99,7 +75,6 @@ class ServedTelemetry:
 
     @cached_property
     def series(self) -> SeriesSet:
-        """All series of metrics."""
         table = read_table(self._view, "metrics", ["time", "value", *_SERIES]).unify_dictionaries()
         times_ms = (table["time"].cast(pa.int64()).to_numpy() + self.clock.offset_ns) // NS_PER_MS
         values = table["value"].to_numpy()
@@ -119,7 +94,6 @@ class ServedTelemetry:
 
     @cached_property
     def metric_types(self) -> dict[str, str]:
-        """Type of each metric family."""
         table = read_table(self._view, "metrics", ["metric", "kind"]).unify_dictionaries()
         pairs = table.group_by(["metric", "kind"]).aggregate([]).to_pylist()
         kinds = {pair["metric"]: pair["kind"] for pair in pairs}

@@ -62,15 +62,7 @@ _USAGE_WINDOW_S = 30.0
 
 
 def kubectl(recording: VisibleTables, text: str) -> ToolAnswer:
-    """Answer a command line from a recording without starting a process.
-
-    Parameters
-    ----------
-    recording
-        The view up to now.
-    text
-        A kubectl command, with or without the word kubectl, optionally piped into filters.
-    """
+    """Answer a command line, with or without the word kubectl, from a recording; no process is started."""
     state = RecordedState(recording)
     return answer_line(text, lambda words, has_filters: _answer(state, words, has_filters))
 
@@ -124,13 +116,7 @@ def _rollout(state: RecordedState, words: list[str]) -> ToolAnswer:
 
 
 class RecordedState:
-    """A `ClusterState` of a recording at its clock's current time.
-
-    Parameters
-    ----------
-    recording
-        The view up to now.
-    """
+    """A `ClusterState` of a recording at its clock's current time."""
 
     name = "recording"
     is_partial = True
@@ -142,7 +128,6 @@ class RecordedState:
 
     @property
     def now_ns(self) -> int:
-        """The clock's current time."""
         return self._recording.clock.now_ns
 
     def check_namespace(self, namespace: str) -> None:
@@ -191,7 +176,6 @@ class RecordedState:
         return [self._body(kind, name, record) for name, record in sorted(records.items())]
 
     def find_current_name(self, kind: str, name: str) -> str:
-        """Return the name unchanged."""
         return name
 
     def created_ns(self, body: Object) -> int | None:
@@ -230,7 +214,6 @@ class RecordedState:
         return cells
 
     def events(self) -> list[Event]:
-        """Return the recorded events."""
         self._require("events")
         rows = self._recording.table("events")
         rows = rows.set_column(rows.column_names.index("time"), "time", rows["time"].cast(pa.int64()))
@@ -244,7 +227,6 @@ class RecordedState:
         return list(dict.fromkeys(self._recording.table("logs")["pod"].to_pylist()))
 
     def pods_of(self, kind: str, name: str) -> list[str]:
-        """Return the pods that belong to the service of an object."""
         records = self._records(kind)
         if name not in records:
             raise NegativeAnswer(answer_absent(resource_name(kind), name, records))
@@ -252,7 +234,6 @@ class RecordedState:
         return [pod for pod, record in self._records("Pod").items() if record["service"] == owner]
 
     def log_lines(self, pod: str) -> list[PodLogLine]:
-        """Return the recorded lines of a pod."""
         self._require("logs")
         rows = self._recording.table("logs")
         rows = rows.filter(pc.equal(rows["pod"].cast(pa.string()), pod))  # type: ignore[attr-defined]
@@ -270,7 +251,6 @@ class RecordedState:
         return Runs(count, starts_ns)
 
     def containers(self, pod: str) -> set[str]:
-        """Return the recorded containers of a pod."""
         state = self._records("Pod")[pod]["state"] if pod in self._records("Pod") else {}
         return {container["name"] for container in state.get("containers", [])}
 

@@ -30,15 +30,7 @@ _SECOND_NS = 1_000_000_000
 
 
 class ViewClock:
-    """The current time of a session; later rows of the view are hidden.
-
-    Parameters
-    ----------
-    context
-        Context of the episode.
-    now_ns
-        UTC nanoseconds, clipped to the view; by default its end.
-    """
+    """The current time of a session, clipped to the view and by default its end; later rows are hidden."""
 
     def __init__(self, context: EpisodeContext, now_ns: int | None = None) -> None:
         self.start_ns, self.end_ns = context.view_start_ns, context.view_end_ns
@@ -78,13 +70,7 @@ _METRIC_COLUMNS = ["time", "service", "pod", "container", "metric", "labels", "k
 
 
 class SharedTables:
-    """Read-only data that sessions about one episode share, independent of their clocks.
-
-    Parameters
-    ----------
-    view
-        The episode without its truth.
-    """
+    """Read-only data that sessions about one episode share, independent of their clocks."""
 
     def __init__(self, view: EpisodeView) -> None:
         self._view = view
@@ -176,15 +162,7 @@ _ROWS = {"logs": "log lines"}
 
 
 class VisibleTables:
-    """A view up to the current time of a clock.
-
-    Parameters
-    ----------
-    view
-        The episode without its truth.
-    clock
-        Clock of the session.
-    """
+    """A view up to the current time of a clock."""
 
     def __init__(self, view: EpisodeView, clock: ViewClock) -> None:
         self.view, self.clock = view, clock
@@ -192,12 +170,10 @@ class VisibleTables:
 
     @property
     def context(self) -> EpisodeContext:
-        """Facts about the episode."""
         return self.view.context
 
     @property
     def namespace(self) -> str:
-        """Name of the application's namespace."""
         return self.context.app
 
     def has(self, table: str) -> bool:
@@ -232,7 +208,6 @@ class VisibleTables:
         return lines.append_column("time", pa.array(times)).slice(0, last)
 
     def frame(self, name: str, since_ns: int | None = None) -> pd.DataFrame:
-        """Return `table` as a frame."""
         return self.table(name, since_ns).to_pandas()
 
     def metric(self, names: Sequence[str], service: str | None = None, since_ns: int | None = None) -> pd.DataFrame:
@@ -258,7 +233,6 @@ class VisibleTables:
 
     @property
     def metric_names(self) -> Sequence[str]:
-        """All metrics."""
         return tuple(self.series)
 
     @functools.cached_property

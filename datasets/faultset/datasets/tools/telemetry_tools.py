@@ -120,18 +120,7 @@ def _format_patterns(lines: pa.Table, recording: VisibleTables) -> str:
 Statistic = Literal["mean", "min", "max", "last"]
 _MAX_POINTS = 240
 _MAX_SERIES = 12
-_COMPARED_ROLES = (
-    "cpu",
-    "throttling",
-    "memory",
-    "network",
-    "disk",
-    "traffic",
-    "errors",
-    "latency",
-    "restarts",
-    "state",
-)
+_COMPARED_ROLES = tuple("cpu throttling memory network disk traffic errors latency restarts state".split())
 _MAX_CHANGES = 25
 _MAX_DEVIATIONS = 1000
 _ROBUST_SIGMA = 1.4826

@@ -38,8 +38,6 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """A tool with its name, description and arguments."""
-
     name: str
     description: str
     arguments: type[BaseModel]
@@ -118,15 +116,7 @@ class EpisodeTools(StateTools, LogTools, MetricTools, TraceTools):
         return answer_ok(f"Waited {waited_s:g} s; {self.clock.left_s:g} s remain.")
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> ToolAnswer:
-        """Call a tool and return its answer with the current time; invalid arguments also get an answer.
-
-        Parameters
-        ----------
-        name
-            Name of the tool.
-        arguments
-            A mapping, or its JSON text.
-        """
+        """Call a tool and return its answer with the current time; invalid arguments also get an answer."""
         if name in self.tools:
             self.calls[name] += 1
             key = hashlib.sha256(repr((name, self.clock.now_ns, arguments)).encode("utf-8", "replace")).hexdigest()

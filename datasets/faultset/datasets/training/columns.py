@@ -17,7 +17,7 @@ from faultset.core.times import step_seconds
 from faultset.datasets.log_masks import mask_column
 from faultset.datasets.metrics.roles import ROLES, is_health_metric, parse_roles
 from faultset.datasets.status_codes import is_error_code
-from faultset.datasets.table_reading import read_table, read_wide
+from faultset.datasets.views import read_table, read_wide
 
 if TYPE_CHECKING:
     from faultset.datasets.views import EpisodeView
@@ -52,7 +52,6 @@ def log_lines(view: EpisodeView) -> pd.DataFrame:
 
 
 def line_counts(view: EpisodeView) -> Counter[tuple[str, str]]:
-    """Count lines by service and template."""
     lines = log_lines(view)
     sizes = lines.groupby(["service", "template"], observed=True).size()
     return Counter({(str(service), str(text)): int(n) for (service, text), n in sizes.items()})  # type: ignore[misc]
@@ -94,7 +93,6 @@ _TEXTS = ("trace_id", "span_id", "parent_span_id", "service", "peer_service", "k
 
 
 def call_counts(view: EpisodeView) -> Counter[str]:
-    """Count calls by edge."""
     return Counter(service_calls(view)["edge"].tolist())
 
 
@@ -110,8 +108,6 @@ Key = TypeVar("Key", str, tuple[str, str])
 
 
 class Column(NamedTuple):
-    """A feature."""
-
     modality: Modality
     owner: str
     """A service, or "caller->callee"."""
@@ -245,7 +241,6 @@ class ColumnFinder:
         self._services: set[str] = set()
 
     def add(self, view: EpisodeView) -> None:
-        """Read an episode."""
         if "metrics" in self._modalities:
             frame = metric_frame(view, self._step_s, self._roles)
             self._metrics |= {(str(service), str(name)) for service, name in frame.columns}

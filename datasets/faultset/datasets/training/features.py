@@ -34,17 +34,7 @@ CLIP = 1e4
 
 
 def service_features(view: EpisodeView, columns: FeatureColumns, ends_ns: Ints) -> tuple[Values, Mask]:
-    """Return log(1 + |deviation|) and a mask of values, both [T, S, D] with services as in `view.services`.
-
-    Parameters
-    ----------
-    view
-        The episode.
-    columns
-        Columns of `FeatureColumns.per_service`.
-    ends_ns
-        [T] end of each step.
-    """
+    """Return log(1 + |deviation|) and a mask of values, both [T, S, D] with services as in `view.services`."""
     shape = (len(ends_ns), len(view.services), len(columns))
     values, mask = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=bool)
     healthy = ends_ns <= view.reference[1]
@@ -154,14 +144,7 @@ def step_features(view: EpisodeView, columns: FeatureColumns) -> StepFeatures:
 
     Metrics are as in `EpisodeView.wide`: rates of counters and levels of gauges. Log lines are counted in the step in
     which they were logged, calls in the step in which they ended. In steps without calls, counts are 0 and the latency
-    is masked.
-
-    Parameters
-    ----------
-    view
-        The episode.
-    columns
-        The features. Metrics that the episode lacks are masked, and so are counts of tables that were not recorded.
+    is masked. Metrics that the episode lacks are masked, and so are counts of tables that were not recorded.
     """
     start_ns, end_ns = view.window
     step_ns = round(columns.step_s * SECOND_NS)

@@ -21,42 +21,22 @@ if TYPE_CHECKING:
 
 
 class FoldMember(Protocol):
-    """Facts about an episode that decide its fold."""
+    """Facts about an episode that decide its fold; `EpisodeLabel` describes them."""
 
     @property
-    def episode(self) -> str:
-        """Id of the episode."""
-        ...
-
+    def episode(self) -> str: ...
     @property
-    def app(self) -> str:
-        """Name of the application."""
-        ...
-
+    def app(self) -> str: ...
     @property
-    def fault(self) -> str | None:
-        """Name of the fault, or None."""
-        ...
-
+    def fault(self) -> str | None: ...
     @property
-    def targets(self) -> tuple[str, ...]:
-        """Services that the fault was applied to."""
-        ...
-
+    def targets(self) -> tuple[str, ...]: ...
     @property
-    def faulty(self) -> bool:
-        """Whether a fault was injected."""
-        ...
-
+    def faulty(self) -> bool: ...
     @property
-    def cluster(self) -> tuple[str, ...]:
-        """Key of its cluster; see `get_cluster_key`."""
-        ...
-
+    def cluster(self) -> tuple[str, ...]: ...
     @property
-    def problems(self) -> tuple[tuple[str, ...], ...]:
-        """Application, fault and target of every fault; see `list_problems`."""
-        ...
+    def problems(self) -> tuple[tuple[str, ...], ...]: ...
 
 
 CROSS = "cross"
@@ -103,19 +83,8 @@ def list_problems(app: str, problems: Sequence[tuple[str, ...]]) -> tuple[tuple[
 def folds_of_split(
     name: str | None, splits: Mapping[str, Mapping[str, Sequence[str]]], truths: Sequence[FoldMember]
 ) -> list[Fold]:
-    """Build the folds of a published split, or of a scheme over the whole dataset.
-
-    Parameters
-    ----------
-    name
-        A published split; "cross" for two folds (the default), "cross-K" for K folds, "cross-KxR" for R repetitions;
-        "leave-one-fault-out", "leave-one-target-out" or "leave-one-app-out" for a fold per fault, target or
-        application.
-
-    Raises
-    ------
-    UsageError
-        The split or scheme is unknown, or has no episodes to score.
+    """Build the folds of a published split, or of a scheme over the whole dataset; `dataset_folds` describes the
+    names.
     """
     if name is not None and name in splits:
         return [_fold_of_split(name, splits[name], truths)]
@@ -138,13 +107,8 @@ def cross_folds(truths: Sequence[FoldMember], count: int = 2, *, repeat: int | N
     """Divide a dataset into folds; each is scored by models that learned from the others.
 
     Every episode is scored once, by a model that saw neither the episode nor its cluster. Clusters are assigned in the
-    order of the version, each to the fold with the fewest episodes of its application and fault, so that folds are
-    similar.
-
-    Parameters
-    ----------
-    repeat
-        Number of the repetition; it seeds the shuffling of clusters.
+    order of the version, shuffled if `repeat` is given, each to the fold with the fewest episodes of its application
+    and fault, so that folds are similar.
     """
     order = _build_clusters(truths)
     if repeat is not None:

@@ -311,7 +311,6 @@ class RecordingWindows:
         return sum(len(self._starts(stretch)) for stretch in self.stretches)
 
     def _starts(self, stretch: Stretch) -> range:
-        """Return the steps at which windows of a stretch start."""
         steps = (stretch.end_ns - stretch.start_ns) // self._step_ns
         return range(0, steps - self.length + 1, self.stride)
 
@@ -374,15 +373,7 @@ class RecordingWindows:
 def usable_stretches(
     recording: Recording[Any], stretches: Sequence[Stretch] | None = None, *, healthy: bool = False
 ) -> list[Stretch]:
-    """Return the stretches of a recording that can be used, without gaps and void stretches.
-
-    Parameters
-    ----------
-    stretches
-        Stretches to choose from, for instance of a split; by default the whole recording.
-    healthy
-        Leave out incidents.
-    """
+    """Return the stretches of a recording without gaps, void stretches and, if `healthy`, incidents."""
     truth = recording.truth
     voids = [(void.start_ns, void.end_ns) for void in truth.void_stretches]
     usable = truth.healthy_stretches if healthy else remove_intervals(recording.view.segments, voids)

@@ -29,7 +29,7 @@ from faultset.core.times import SECOND_NS, duration_text
 from faultset.datasets.explorer.records import flat_fields
 from faultset.datasets.log_masks import mask_column
 from faultset.datasets.metrics.roles import MetricRole
-from faultset.datasets.table_reading import read_frame, read_table
+from faultset.datasets.views import read_frame, read_table
 from faultset.evaluators.diagnosis.records import Observation
 from faultset.evaluators.diagnosis.text import clock_text
 

@@ -23,8 +23,7 @@ from faultset.baselines.registry import (
     localizer,
 )
 from faultset.datasets.format.labels import AlarmLocation
-from faultset.datasets.table_reading import read_table
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_table
 
 MIN_STRENGTH = 1.0
 MIN_RATIO = 0.5

@@ -21,8 +21,7 @@ from faultset.baselines.registry import localizer
 from faultset.baselines.stats.dependence import knn_information
 from faultset.baselines.stats.scaling import Matrix, mean_and_sd
 from faultset.core.times import SECOND_NS
-from faultset.datasets.table_reading import read_table
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_table
 
 Ints = npt.NDArray[np.int64]
 

@@ -23,8 +23,7 @@ from faultset.baselines.registry import localizer
 from faultset.baselines.stats.scaling import Matrix, mean_and_sd, sustained, varies
 from faultset.core.times import SECOND_NS
 from faultset.datasets.metrics.roles import Catalogue
-from faultset.datasets.table_reading import read_table
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_table
 
 SIGMAS = 3.0
 MIN_PERCENT = 5.0

@@ -22,8 +22,7 @@ from faultset.baselines.features.role_streams import (
 from faultset.baselines.features.windows import TimeWindow, cut_window_after
 from faultset.baselines.registry import detector, localizer
 from faultset.baselines.stats.scaling import LEVEL, Matrix, distinct, reference_limit
-from faultset.datasets.table_reading import read_frame
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_frame
 
 
 @localizer(

@@ -14,8 +14,7 @@ from faultset.baselines.contract import Detection, Evidence, Ranking, TrainingFr
 from faultset.baselines.features.windows import list_step_ends
 from faultset.baselines.registry import detector, localizer
 from faultset.core.times import SECOND_NS
-from faultset.datasets.table_reading import read_frame
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_frame
 
 SLOW_QUANTILE = 0.99
 SLOW_FACTOR = 1.5

@@ -21,8 +21,7 @@ from faultset.baselines.features.object_states import (
 )
 from faultset.baselines.registry import localizer
 from faultset.core.times import SECOND_NS
-from faultset.datasets.table_reading import read_frame
-from faultset.datasets.views import EpisodeView
+from faultset.datasets.views import EpisodeView, read_frame
 
 _CONTROLLER_ACTIONS = frozenset({"ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Killing"})
 _PERMANENT_KINDS = frozenset({"Deployment", "Service", "Endpoints", "PersistentVolumeClaim", "ConfigMap", "Secret"})

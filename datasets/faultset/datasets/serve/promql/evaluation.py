@@ -55,16 +55,8 @@ _SIGNS = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """The series and times of a query.
-
-    Attributes
-    ----------
-    series
-        Series of the episode.
-    times_ms
-        [steps] times at which to evaluate.
-    now_ms
-        Current time of the episode; later samples are hidden.
+    """The series of an episode, the [steps] times at which to evaluate, and the current time, which hides later
+    samples.
     """
 
     series: SeriesSet
@@ -82,13 +74,7 @@ def _parse(expression: str) -> parser.Expr:
 
 
 def evaluate(expression: str, query: Query) -> Value | list[SampledSeries] | str:
-    """Return the value of an expression: a vector, a scalar [steps], a string, or the samples of a range selector.
-
-    Raises
-    ------
-    QueryError
-        The expression is invalid, unsupported, or fails.
-    """
+    """Return the value of an expression: a vector, a scalar [steps], a string, or the samples of a range selector."""
     node = _unwrap(_parse(expression))
     if isinstance(node, parser.StringLiteral):
         return node.val
@@ -252,7 +238,7 @@ def _evaluate_subquery(node: parser.SubqueryExpr, query: Query) -> _Range:
     _check_size(1, len(grid_ms))
     value = _evaluate(node.expr, replace(query, times_ms=grid_ms))
     if not isinstance(value, Vector):
-        value = Vector(labels=[()], values=value[None, :], present=np.ones((1, len(grid_ms)), dtype=bool))
+        value = Vector.of_scalar(value)
     series = [
         SampledSeries(
             labels=labels, times_ms=grid_ms[shown], values=values[shown], stale_ms=np.full(int(shown.sum()), NEVER_MS)
@@ -344,8 +330,7 @@ def _timestamp(arguments: Sequence[Any], query: Query) -> Value:
 
 
 def _to_vector(arguments: Sequence[Any], query: Query) -> Value:
-    value = _evaluate_scalar(arguments[0], query)
-    return Vector(labels=[()], values=value[None, :], present=np.ones((1, len(value)), dtype=bool))
+    return Vector.of_scalar(_evaluate_scalar(arguments[0], query))
 
 
 def _absent(arguments: Sequence[Any], query: Query) -> Value:
@@ -410,15 +395,7 @@ MAX_STEPS = 11_000
 
 
 def answer_instant(query: str, series: SeriesSet, at_ms: int, now_ms: int) -> dict[str, Any]:
-    """Return the data of an instant query.
-
-    Parameters
-    ----------
-    at_ms
-        Time of the values, milliseconds since 1970.
-    now_ms
-        Current time; later samples are hidden.
-    """
+    """Return the data of an instant query at `at_ms`, milliseconds since 1970; samples after `now_ms` are hidden."""
     value = evaluate(query, Query(series=series, times_ms=np.array([at_ms], dtype=np.int64), now_ms=now_ms))
     if isinstance(value, str):
         return {"resultType": "string", "result": [at_ms / 1e3, value]}
@@ -452,7 +429,7 @@ def answer_range(
     if isinstance(value, str | list):
         raise QueryError("a range query must yield a number for each step, not text or ranges; use an instant query")
     if not isinstance(value, Vector):
-        value = Vector(labels=[()], values=value[None, :], present=np.ones((1, steps), dtype=bool))
+        value = Vector.of_scalar(value)
     seconds = times_ms / 1e3
     rows = zip(value.labels, value.values, value.present, strict=True)
     result = [

@@ -26,13 +26,7 @@ longer time allows a scrape to be missed or late.
 
 
 class QueryError(UsageError):
-    """A query that cannot be answered.
-
-    Parameters
-    ----------
-    kind
-        `bad_data` for an invalid query, `execution` for a valid one that fails.
-    """
+    """A query that cannot be answered; `kind` is `bad_data` if it is invalid, or `execution` if it fails."""
 
     def __init__(self, message: str, kind: str = "bad_data"):
         super().__init__(message)
@@ -43,14 +37,7 @@ class QueryError(UsageError):
 class SampledSeries:
     """The samples of a series in time order.
 
-    Attributes
-    ----------
-    times_ms
-        [n] milliseconds since 1970.
-    values
-        [n] samples.
-    stale_ms
-        [n] time at which a sample stops being the current value if no newer sample follows.
+    `stale_ms` is the time at which a sample stops being the current value if no newer sample follows.
     """
 
     labels: Labels
@@ -76,18 +63,10 @@ class SampledSeries:
 def build_series(
     labels: Mapping[str, str], times_ms: Ints, values: Floats, interval_s: float | None = None
 ) -> SampledSeries:
-    """Return a series; samples may be unsorted.
+    """Return a series from unsorted samples; of several samples at one time, the last is used.
 
-    Parameters
-    ----------
-    labels
-        All labels, `__name__` included; empty values are dropped.
-    times_ms
-        [n] milliseconds since 1970; of several samples at one time, the last is used.
-    values
-        [n] samples.
-    interval_s
-        Scrape interval in seconds; a series without samples for 2.5 intervals counts as ended. None if it is unknown.
+    Empty labels are dropped. A series without samples for 2.5 scrape intervals counts as ended, if the interval is
+    known.
     """
     order = np.argsort(times_ms, kind="stable")
     times_ms, values = times_ms[order], values[order]
@@ -106,10 +85,7 @@ def build_series(
 class LabelMatcher:
     """A condition on one label; an absent label has the value "".
 
-    Attributes
-    ----------
-    sign
-        `=`, `!=`, `=~` or `!~`; regular expressions match the whole value.
+    The sign is `=`, `!=`, `=~` or `!~`; regular expressions match the whole value.
     """
 
     name: str
@@ -126,7 +102,6 @@ class LabelMatcher:
             ) from None
 
     def matches(self, value: str) -> bool:
-        """Return whether a value of the label satisfies the condition."""
         match self.sign:
             case "=":
                 return value == self.value
@@ -139,13 +114,7 @@ class LabelMatcher:
 
 
 class SeriesSet:
-    """All series of an episode.
-
-    Attributes
-    ----------
-    series
-        The series, sorted by their labels.
-    """
+    """All series of an episode, sorted by their labels."""
 
     def __init__(self, series: Iterable[SampledSeries]) -> None:
         self.series = sorted(series, key=lambda item: item.labels)
@@ -177,14 +146,8 @@ by half an interval.
 
 @dataclass(frozen=True, kw_only=True)
 class SlidingWindows:
-    """The windows `(start, end]` of a series, one per step.
-
-    Attributes
-    ----------
-    first, stop
-        [steps] index of the first sample of each window, and of the first sample after the window.
-    starts_ms, ends_ms
-        [steps] borders.
+    """The windows `(start, end]` of a series, one per step, each with the samples from index `first` to before
+    `stop`.
     """
 
     series: SampledSeries
@@ -195,7 +158,6 @@ class SlidingWindows:
 
     @classmethod
     def cut(cls, series: SampledSeries, ends_ms: Ints, length_ms: int) -> SlidingWindows:
-        """Return the windows of the given length that end at the given times."""
         starts_ms = ends_ms - length_ms
         return cls(
             series=series,
@@ -223,15 +185,7 @@ WindowFunction = Callable[[SlidingWindows], Floats]
 
 
 def extrapolated_change(windows: SlidingWindows, *, is_counter: bool, per_second: bool) -> Floats:
-    """Return the change of a series over each window, extrapolated to its borders as in Prometheus.
-
-    Parameters
-    ----------
-    is_counter
-        Whether a decrease counts as a restart from 0.
-    per_second
-        Whether to divide by the length of the window.
-    """
+    """Return the change of a series over each window, extrapolated to its borders as in Prometheus."""
     times_ms, values = windows.series.times_ms, windows.series.values
     results = np.full(len(windows.first), np.nan)
     steps = np.flatnonzero(windows.counts >= 2)
@@ -259,13 +213,7 @@ def extrapolated_change(windows: SlidingWindows, *, is_counter: bool, per_second
 
 
 def last_change(windows: SlidingWindows, *, per_second: bool) -> Floats:
-    """Return the change between the last two samples of each window.
-
-    Parameters
-    ----------
-    per_second
-        Whether to divide by the time between the samples; a decrease then counts as a restart from 0.
-    """
+    """Return the change between the last two samples of each window; per second, a decrease is a restart from 0."""
     times_ms, values = windows.series.times_ms, windows.series.values
     results = np.full(len(windows.first), np.nan)
     steps = np.flatnonzero(windows.counts >= 2)

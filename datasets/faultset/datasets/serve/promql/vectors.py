@@ -18,17 +18,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Vector:
-    """Values of several series at every step of a query.
-
-    Attributes
-    ----------
-    labels
-        Labels of each row.
-    values
-        [rows, steps] values.
-    present
-        [rows, steps] whether a series has a value; NaN is a value.
-    """
+    """Values [rows, steps] of series at every step of a query; `present` marks values, which may be NaN."""
 
     labels: list[Labels]
     values: Floats
@@ -36,12 +26,15 @@ class Vector:
 
     @classmethod
     def empty(cls, steps: int) -> Vector:
-        """Return a vector without rows."""
         return cls(labels=[], values=np.zeros((0, steps)), present=np.zeros((0, steps), dtype=bool))
 
     @classmethod
+    def of_scalar(cls, values: Floats) -> Vector:
+        """Return a vector with one row without labels."""
+        return cls(labels=[()], values=values[None, :], present=np.ones((1, len(values)), dtype=bool))
+
+    @classmethod
     def stack(cls, labels: list[Labels], values: list[Floats], present: list[Flags], steps: int) -> Vector:
-        """Return a vector of rows."""
         if not labels:
             return cls.empty(steps)
         return cls(labels=labels, values=np.stack(values), present=np.stack(present))
@@ -52,7 +45,6 @@ class Vector:
             return unique(Vector(labels=drop_names(self.labels), values=function(self.values), present=self.present))
 
     def pick(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> Vector:
-        """Return the given rows in the given order."""
         chosen = np.asarray(rows, dtype=np.int64)
         return Vector(
             labels=[self.labels[row] for row in chosen], values=self.values[chosen], present=self.present[chosen]
@@ -60,17 +52,14 @@ class Vector:
 
 
 def without(labels: Labels, names: Sequence[str]) -> Labels:
-    """Return the labels except for the given names."""
     return tuple(pair for pair in labels if pair[0] not in names)
 
 
 def only(labels: Labels, names: Sequence[str]) -> Labels:
-    """Return the labels with the given names."""
     return tuple(pair for pair in labels if pair[0] in names)
 
 
 def drop_names(labels: Sequence[Labels]) -> list[Labels]:
-    """Return labels without metric names."""
     return [without(pairs, (NAME,)) for pairs in labels]
 
 
@@ -143,17 +132,7 @@ AGGREGATIONS: Mapping[str, Callable[[Floats, Flags], Floats]] = {
 
 
 def aggregate(vector: Vector, operation: str, key: Callable[[Labels], Labels], parameter: Floats | None) -> Vector:
-    """Aggregate the rows of each group.
-
-    Parameters
-    ----------
-    operation
-        One of `AGGREGATIONS`, or `quantile` with its level as parameter.
-    key
-        Labels of a row's group.
-    parameter
-        [steps] scalar argument of the operation, if it has one.
-    """
+    """Aggregate the rows of each group `key`; `parameter` [steps] is the level of `quantile`."""
     steps = vector.values.shape[1]
     labels, values, present = [], [], []
     for group, rows in group_rows(vector.labels, key).items():
@@ -216,18 +195,9 @@ SET_OPERATORS = ("and", "or", "unless")
 class Matching:
     """How the rows of two vectors are matched.
 
-    Attributes
-    ----------
-    names
-        Labels to match on, or to ignore.
-    is_on
-        Whether only the labels `names` are compared, rather than all other labels.
-    many
-        Side with several rows per match: "left", "right" or "" for none.
-    included
-        Labels to copy from the side with one row.
-    returns_bool
-        Whether a comparison returns 0 or 1 instead of filtering.
+    Labels other than `names` must be equal, or only `names` if `is_on`. `many` is the side with several rows per match
+    ("left" or "right"), and `included` are the labels to copy from the other side. If `returns_bool`, a comparison
+    returns 0 or 1 instead of filtering.
     """
 
     names: Sequence[str] = ()
@@ -237,7 +207,6 @@ class Matching:
     returns_bool: bool = False
 
     def key(self, labels: Labels) -> Labels:
-        """Return the labels that must be equal."""
         return only(labels, self.names) if self.is_on else without(labels, (*self.names, NAME))
 
 
@@ -369,15 +338,7 @@ ELEMENTWISE: Mapping[str, Callable[[Floats], Floats]] = {
 
 
 def histogram_quantile(level: Floats, buckets: Vector) -> Vector:
-    """Return a quantile of each histogram, interpolated within its buckets as in Prometheus.
-
-    Parameters
-    ----------
-    level
-        [steps] from 0 to 1.
-    buckets
-        Cumulative buckets with the label `le`.
-    """
+    """Return a quantile of each histogram, interpolated within its buckets as in Prometheus."""
     usable = [row for row, labels in enumerate(buckets.labels) if _get_bound(labels) is not None]
     buckets = buckets.pick(usable)
     labels, values, present = [], [], []
