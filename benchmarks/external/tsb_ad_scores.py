@@ -28,7 +28,7 @@ from faultset.baselines import get_detector
 from faultset.core.times import SECOND_NS
 from faultset.datasets import EpisodeView, open_dataset
 from faultset.datasets.imports.importer import import_dataset
-from faultset.datasets.recordings import cut_view
+from faultset.datasets.recordings.cuts import cut_view
 from faultset.evaluators.scoring.alarms import compute_range_volumes
 
 PAIRS = {"isolation-forest": "IForest", "lof": "LOF", "mcd": "MCD", "pca-spe": "PCA", "max-z-detector": ""}

@@ -22,7 +22,6 @@ FOLDER = ".cache"
 
 
 def cached_path(root: Path, name: str) -> Path:
-    """Return the path of a file in the cache of a dataset folder."""
     return root / FOLDER / name
 
 

@@ -210,7 +210,6 @@ def _list_words(column: pa.ChunkedArray) -> set[str]:
 
 
 def _find_words(column: pa.ChunkedArray, words: set[str]) -> set[str]:
-    """Return the words that occur in rows of a column."""
     return words & {str(word) for word in column.unique().to_pylist()} if words else words
 
 

@@ -1,12 +1,16 @@
-"""Lines of commands: words without a shell."""
+"""Command lines without a shell, and light imports."""
 
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+import faultset.datasets.kubectl as package
 from faultset.datasets.kubectl.commands import MAX_LINE, CommandError, ShellSyntaxError, split_line, tokens
 
 
@@ -76,3 +80,14 @@ def test_a_substitution_is_data_in_single_quotes_only() -> None:
 
 def test_a_backslash_joins_lines_and_keeps_blanks() -> None:
     assert split_line("kubectl get \\\n pods a\\ b") == ["kubectl", "get", "pods", "a b"]
+
+
+MODULES = [path.stem for path in Path(str(package.__file__)).parent.glob("*.py") if path.stem != "__init__"]
+
+
+def test_no_module_brings_a_package_of_others() -> None:
+    names = ", ".join(f"faultset.datasets.kubectl.{name}" for name in MODULES)
+    heavy = "{'click', 'duckdb', 'numpy', 'pandas', 'pyarrow', 'pydantic', 'yaml'}"
+    code = f"import sys, {names}; print(sorted({heavy} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert shown.stdout.strip() == "[]"

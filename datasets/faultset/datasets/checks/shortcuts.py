@@ -195,7 +195,6 @@ class _Pod:
 
 
 def _read_pods(objects: pa.Table) -> list[_Pod]:
-    """Return the pods of a view with their image tags and the time they took to become ready."""
     rows = objects.filter(pc.equal(objects["kind"], "Pod")).select(["name", "service", "time", "state"]).to_pylist()
     states: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
@@ -318,7 +317,6 @@ def _score_localization(cases: Sequence[_Case], seed: int) -> list[Shortcut]:
 
 
 def _list_candidates(case: _Case, kind: str) -> list[str]:
-    """Return the services for which a kind of property has a value."""
     return [name for name in case.services if kind not in _WHERE_PRESENT or case.by_service[kind].get(name)]
 
 
@@ -380,7 +378,6 @@ def _compute_expected_hit(scores: npt.NDArray[np.float64], target: npt.NDArray[n
 
 
 def _compute_cluster_error(values: npt.NDArray[Any], groups: npt.NDArray[np.int64]) -> float:
-    """Return the cluster-robust standard error of a mean."""
     _, indices = np.unique(groups, return_inverse=True)
     residuals = np.bincount(indices, weights=values - values.mean())
     count = len(residuals)

@@ -312,7 +312,6 @@ def _is_note(record: Mapping[str, Any], name: str) -> bool:
 
 
 def _find_changes(objects: pa.Table, name: Any) -> list[int]:
-    """Return the times of the observed changes of a Deployment."""
     times = objects["time"].cast(pa.int64()).to_pandas()
     is_deployment = (objects["kind"].to_pandas() == "Deployment") & (objects["name"].to_pandas() == name)
     # every ten seconds all objects are listed with the same time; these rows are not changes

@@ -142,7 +142,6 @@ def predictability(features: np.ndarray, faulty: np.ndarray, *, seed: int = 0) -
 
 
 def _fold_accuracy(features: np.ndarray, faulty: np.ndarray, fold: np.ndarray) -> float:
-    """Return the cross-validated balanced accuracy of a small tree."""
     from sklearn.tree import DecisionTreeClassifier
 
     predicted = np.empty(len(faulty), dtype=bool)

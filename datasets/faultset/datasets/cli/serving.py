@@ -101,7 +101,7 @@ def find_views(
     """
     from faultset.datasets.dataset import episode_folder, is_episode, open_dataset
     from faultset.datasets.format.recordings import Stretch
-    from faultset.datasets.recordings import WindowView
+    from faultset.datasets.recordings.window_view import WindowView
     from faultset.datasets.views import EpisodeView
 
     opened = None if is_episode(dataset) else open_dataset(dataset, version)

@@ -273,7 +273,6 @@ def _omit_zeros(row: npt.NDArray[np.float64]) -> list[float | None]:
 
 
 def _read_metric_lanes(recording: Recording[Any], grid: TimeGrid) -> list[dict[str, Any]]:
-    """Return the first metrics per step, for a recording without requests and calls."""
     frame = recording.wide(step_s=grid.step_s)
     steps = grid.steps_at(frame.index.astype("int64").to_numpy())
     lanes = []

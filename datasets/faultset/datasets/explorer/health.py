@@ -167,7 +167,6 @@ def states(calls: Floats, failed: Floats, mean: Floats, split: int) -> npt.NDArr
 
 
 def _find_longest_pause(calls: Floats) -> int:
-    """Return the largest number of consecutive steps without a call."""
     with_calls = np.flatnonzero(np.concatenate([[1.0], calls, [1.0]]))
     return int(np.diff(with_calls).max()) - 1
 
@@ -264,7 +263,6 @@ def client_requests(view: EpisodeView, grid: TimeGrid) -> dict[str, Any] | None:
 
 
 def _summarise_endpoints(frame: pd.DataFrame, reference_end_ns: int) -> list[dict[str, Any]]:
-    """Summarise each endpoint in the reference and after it."""
     rows = []
     for endpoint, requests in frame.groupby("endpoint", observed=True):
         row: dict[str, Any] = {"endpoint": str(endpoint)}

@@ -163,7 +163,6 @@ class RecordingTruth:
         return list(read_truth_rows(self._path, self._chunks, table))
 
     def incident_frame(self) -> pd.DataFrame:
-        """See `Recording.incidents`."""
         import pandas as pd
 
         rows = {incident.incident: self._row(incident) for incident in self.incidents}
@@ -233,7 +232,6 @@ class RecordingSummary(FileSummary):
 
     @property
     def segments(self) -> tuple[Stretch, ...]:
-        """Stretches without a gap."""
         return segments_of(self.chunks)
 
 

@@ -47,11 +47,9 @@ class Stretch(NamedTuple):
 
     @property
     def length_s(self) -> float:
-        """Length in seconds."""
         return (self.end_ns - self.start_ns) / 1e9
 
     def overlaps(self, start_ns: int, end_ns: int) -> bool:
-        """Return whether the stretch overlaps an interval."""
         return self.start_ns < end_ns and start_ns < self.end_ns
 
     def within(self, start_ns: int, end_ns: int) -> Stretch | None:
@@ -383,7 +381,6 @@ class _ChunkWriter(TableFolderWriter):
         return rows
 
     def write_truth(self, truth: Mapping[str, Rows], journal: str) -> None:
-        """Write all truth tables and the journal."""
         for name, schema in CHUNK_TRUTH_TABLES.items():
             self.write_truth_table(name, schema, truth.get(name, ()), TRUTH_JSON_FIELDS.get(name, ()))
         self.write_text(JOURNAL_FILE, journal)

@@ -58,7 +58,6 @@ IntervalS = Annotated[float, Field(ge=0.001, le=LONGEST_VIEW_NS / 1e9)]
 
 
 def is_episode_id(text: str) -> bool:
-    """Return whether a text is a valid episode id."""
     return _EPISODE_ID.fullmatch(text) is not None
 
 
@@ -167,7 +166,6 @@ TABLES: dict[str, pa.Schema] = {
 
 
 def time_column(table: str) -> str:
-    """Return the name of a table's time column."""
     return "scheduled" if table == "requests" else "time"
 
 

@@ -126,7 +126,6 @@ class VersionFile:
 
 
 def read_version_file(root: Path, version: str) -> VersionFile:
-    """Read the file of an existing version."""
     path = root / VERSIONS / f"{version}.json"
     return VersionFile.from_json(read_regular(path, limit_bytes=LIMIT_BYTES, below=root), origin=str(path))
 

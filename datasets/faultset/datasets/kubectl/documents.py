@@ -82,7 +82,6 @@ def _follow(value: Any, step: re.Match[str]) -> Iterator[Any]:
 
 
 def _search(value: Any, key: str) -> Iterator[Any]:
-    """Yield the values of a key at any depth."""
     if isinstance(value, dict):
         if key in value:
             yield value[key]
@@ -277,7 +276,6 @@ def _container_status(status: Mapping[str, Any]) -> list[str]:
 
 
 def _container(container: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a container's specification."""
     lines = [f"    Image:{'':<10}{container.get('image')}"]
     lines += [
         f"    {name.capitalize() + ':':<16}{' '.join(container[name])}"

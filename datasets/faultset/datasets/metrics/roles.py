@@ -153,7 +153,6 @@ class Catalogue:
 
 @functools.cache
 def builtin_catalogue() -> Catalogue:
-    """Return the built-in catalogue."""
     with files("faultset.datasets.metrics").joinpath("metric_roles.csv").open(encoding="utf-8") as file:
         return Catalogue([MetricRole(**row) for row in csv.DictReader(file)])
 

@@ -52,11 +52,9 @@ class CutLengths:
 
     @property
     def view_ns(self) -> int:
-        """Length of the view."""
         return round((self.before_s + self.after_s) * SECOND_NS)
 
     def before_ns(self, share: float) -> int:
-        """Return a share of the mean time before the onset."""
         return round(share * self.before_s * SECOND_NS)
 
 
@@ -201,7 +199,6 @@ def _create_rng(*names: str) -> np.random.Generator:
 
 
 def write_cut(view: RecordingView, truth: RecordingTruth, cut: Cut, root: Path) -> Path:
-    """Write an episode of a recording into `root/episodes/<id>`, and return that folder."""
     evidence = []
     if cut.incident is not None:
         evidence = [

@@ -43,12 +43,10 @@ class Recording(Generic[Opened]):
 
     @cached_property
     def view(self) -> RecordingView:
-        """The input of methods."""
         return RecordingView(self.path, listed_chunks(self.files) or None)
 
     @property
     def context(self) -> RecordingContext:
-        """Facts that methods may use."""
         return self.view.context
 
     @property

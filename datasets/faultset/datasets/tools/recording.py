@@ -88,7 +88,6 @@ class SharedTables:
 
     @property
     def series(self) -> dict[str, tuple[str, ...]]:
-        """Metric -> services that have it."""
         return self._once(("metrics", "series"), self._list_series)
 
     @property

@@ -103,8 +103,7 @@ class StateTools:
     ) -> ToolAnswer:
         """List Kubernetes events, oldest first."""
         recording = self.recording
-        problem = recording.problem("events", service)
-        if problem:
+        if problem := recording.problem("events", service):
             return problem
         if type is not None and type.lower() not in ("normal", "warning"):
             return answer_invalid(f'the type of events must be Normal or Warning, got "{type[:40]}"')

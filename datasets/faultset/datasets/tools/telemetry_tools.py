@@ -55,8 +55,7 @@ class LogTools:
         cursor: Cursor = 0,
     ) -> ToolAnswer:
         """Show the newest `limit` log lines, oldest first; `cursor` skips newer ones."""
-        problem = self.recording.problem("logs", service)
-        if problem:
+        if problem := self.recording.problem("logs", service):
             return problem
         if level is not None and level.lower() not in LEVELS:
             return answer_invalid(f'the level must be one of {", ".join(LEVELS)}, got "{level[:40]}"')
@@ -87,8 +86,7 @@ class LogTools:
 
     def log_patterns(self, service: ServiceFilter = None) -> ToolAnswer:
         """Count log patterns (lines with masked numbers) per minute, in the healthy reference and after it."""
-        problem = self.recording.problem("logs", service)
-        if problem:
+        if problem := self.recording.problem("logs", service):
             return problem
         lines = self.recording.log_patterns()
         if service is not None:
@@ -133,8 +131,7 @@ class MetricTools:
 
     def list_metrics(self, service: ServiceFilter = None) -> ToolAnswer:
         """List the recorded metrics with their role and the number of services that have them."""
-        problem = self.recording.problem("metrics", service)
-        if problem:
+        if problem := self.recording.problem("metrics", service):
             return problem
         catalogue = self.recording.view.catalogue
         rows = [
@@ -157,8 +154,7 @@ class MetricTools:
         since_s: SinceS = None,
     ) -> ToolAnswer:
         """Show a metric over time, one column per series; counters become rates per second."""
-        problem = self.recording.problem("metrics", service)
-        if problem:
+        if problem := self.recording.problem("metrics", service):
             return problem
         if metric not in self.recording.series:
             return answer_absent("metric", metric, self.recording.metric_names)
@@ -173,8 +169,7 @@ class MetricTools:
 
         This computes a part of a diagnosis, so its use is counted separately.
         """
-        problem = self.recording.problem("metrics", service)
-        if problem:
+        if problem := self.recording.problem("metrics", service):
             return problem
         rows = self._changes(service)
         if rows is None:
@@ -289,8 +284,7 @@ class TraceTools:
         cursor: Cursor = 0,
     ) -> ToolAnswer:
         """List spans, newest first."""
-        problem = self.recording.problem("spans", service)
-        if problem:
+        if problem := self.recording.problem("spans", service):
             return problem
         since_ns = self.recording.clock.since_ns(since_s)
         spans = self.recording.frame("spans", since_ns)
@@ -317,8 +311,7 @@ class TraceTools:
         self, trace_id: Annotated[str, Field(max_length=200, description="Id from get_spans.")]
     ) -> ToolAnswer:
         """Show one trace as a tree."""
-        problem = self.recording.problem("spans")
-        if problem:
+        if problem := self.recording.problem("spans"):
             return problem
         spans = self.recording.frame("spans")
         spans = spans[spans["trace_id"] == trace_id.strip().lower()]
@@ -328,8 +321,7 @@ class TraceTools:
 
     def service_graph(self, since_s: SinceS = None) -> ToolAnswer:
         """Show the calls between services: calls per minute, share of errors and 95th percentile of the duration."""
-        problem = self.recording.problem("spans")
-        if problem:
+        if problem := self.recording.problem("spans"):
             return problem
         since_ns = self.recording.clock.since_ns(since_s)
         spans = self.recording.frame("spans", since_ns)

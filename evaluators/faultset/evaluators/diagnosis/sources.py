@@ -17,7 +17,8 @@ from faultset.datasets.format.episodes import EPISODES, TELEMETRY
 from faultset.datasets.format.version_files import VERSIONS
 from faultset.datasets.imports.cases import episode_id
 from faultset.datasets.imports.contract import reference_end
-from faultset.datasets.recordings import RecordingView, cut_view
+from faultset.datasets.recordings.cuts import cut_view
+from faultset.datasets.recordings.view import RecordingView
 from faultset.datasets.remote.file_systems import copy_files, is_url, local_path, open_labels
 from faultset.evaluators.diagnosis.text import read_moment
 

@@ -66,7 +66,6 @@ class Query:
 
 @lru_cache(maxsize=256)
 def _parse(expression: str) -> parser.Expr:
-    """Parse an expression; raise QueryError if it is invalid."""
     try:
         return parser.parse(expression)
     except ValueError as error:
