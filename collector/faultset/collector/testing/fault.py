@@ -89,7 +89,8 @@ def check_fault(
         deployed = _deploy(pickle.dumps(app))
         for target in spec.targets(app) if targets is None else targets:
             assert target in app.services, f"fault {spec.name} has the target {target}, which is not in {app.name}"
-            _Trial(spec, target, app, deployed, Path(folder)).run(effect)
+            with _Trial(spec, target, app, deployed, Path(folder)) as trial:
+                trial.run(effect)
 
 
 def try_fault(spec: FaultSpec, app: AppSpec) -> list[dict[str, Any]]:
@@ -100,11 +101,14 @@ def try_fault(spec: FaultSpec, app: AppSpec) -> list[dict[str, Any]]:
     if reason := unavailable_reason(spec, app):
         raise UsageError(f"fault {spec.name} {reason}; choose another application with --app")
     with tempfile.TemporaryDirectory(prefix="faultset-") as folder:
-        deployed = _deploy(pickle.dumps(app))
+        deployed, records = _deploy(pickle.dumps(app)), []
         try:
-            return [_Trial(spec, target, app, deployed, Path(folder)).record() for target in spec.targets(app)]
+            for target in spec.targets(app):
+                with _Trial(spec, target, app, deployed, Path(folder)) as trial:
+                    records.append(trial.record())
         except AssertionError as error:
             raise UsageError(str(error)) from error
+    return records
 
 
 class _Trial:
@@ -115,29 +119,25 @@ class _Trial:
         self._title = f"fault {spec.name} on {target}"
         self._journals: list[Journal] = []
 
-    def run(self, effect: Effect) -> None:
-        try:
-            self._run(effect)
-        finally:
-            for journal in self._journals:
-                journal.close()
+    def __enter__(self) -> _Trial:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for journal in self._journals:
+            journal.close()
 
     def record(self) -> dict[str, Any]:
         """Inject, check and undo; return the target, parameters, calls and evidence."""
-        try:
-            platform = self._create_platform()
-            before, initial_objects = self._observe(platform), _copy_objects(platform)
-            parameters, _ = self._inject(platform, _SEED)
-            calls = [" ".join(str(word) for word in call[:3]) for call in platform.calls]
-            evidence = self._check(platform, parameters, before)
-            platform.undo()
-            self._require_undone(platform, initial_objects)
-        finally:
-            for journal in self._journals:
-                journal.close()
+        platform = self._create_platform()
+        before, initial_objects = self._observe(platform), _copy_objects(platform)
+        parameters, _ = self._inject(platform, _SEED)
+        calls = [" ".join(str(word) for word in call[:3]) for call in platform.calls]
+        evidence = self._check(platform, parameters, before)
+        platform.undo()
+        self._require_undone(platform, initial_objects)
         return {"target": self._target, "parameters": parameters, "calls": calls, "evidence": evidence or ""}
 
-    def _run(self, effect: Effect) -> None:
+    def run(self, effect: Effect) -> None:
         faulty, twin, healthy = (self._create_platform() for _ in range(3))
         before = self._observe(faulty)
         initial_objects = _copy_objects(faulty)

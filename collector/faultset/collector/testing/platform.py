@@ -207,29 +207,29 @@ def _get_pod(platform: EpisodePlatform) -> str:
     return pods[-1]["metadata"]["name"]
 
 
+def _require_error(kind: type[Exception], call: Callable[[], object], message: str) -> str:
+    """Return the text of the error that a call must raise."""
+    try:
+        call()
+    except kind as error:
+        return str(error)
+    raise AssertionError(message)
+
+
 def _check_reading(platform: EpisodePlatform) -> None:
-    for attempt in (
+    for verb in (
         lambda: platform.get("Service", _ABSENT_NAME),
         lambda: platform.patch("Service", _ABSENT_NAME, {"metadata": {"labels": {}}}),
         lambda: platform.delete("Service", _ABSENT_NAME),
     ):
-        try:
-            attempt()
-        except ObjectNotFound:
-            continue
-        raise AssertionError("a verb on an object that does not exist must raise ObjectNotFound")
+        _require_error(ObjectNotFound, verb, "a verb on an object that does not exist must raise ObjectNotFound")
     name = platform.list("Deployment")[0]["metadata"]["name"]
     platform.get("Deployment", name)["spec"].clear()
     assert platform.get("Deployment", name)["spec"], "get must return a copy"
     assert not platform.list("Deployment", {platform.app.label_key: _ABSENT_NAME}), "list must select by labels"
-    message = ""
-    try:
-        platform.wait(lambda: False, timeout_s=0.0, what="an impossible event")
-    except PlatformError as error:
-        message = str(error)
-    assert "an impossible event" in message, (
-        "wait must raise PlatformError after its timeout and say what it waited for"
-    )
+    rule, event = "wait must raise PlatformError after its timeout and name the event", "an impossible event"
+    message = _require_error(PlatformError, lambda: platform.wait(lambda: False, timeout_s=0.0, what=event), rule)
+    assert event in message, rule
 
 
 def _check_patch(platform: EpisodePlatform, journal: Journal) -> None:
@@ -252,12 +252,7 @@ def _check_delete(platform: EpisodePlatform, journal: Journal) -> None:
     name = platform.app.entry.service
     before = platform.get("Service", name)["spec"]
     platform.delete("Service", name)
-    try:
-        platform.get("Service", name)
-    except ObjectNotFound:
-        pass
-    else:
-        raise AssertionError("a deleted Service still exists")
+    _require_error(ObjectNotFound, lambda: platform.get("Service", name), "a deleted Service still exists")
     _undo_twice(platform, journal)
     after = platform.get("Service", name)["spec"]
     assert after["ports"] == before["ports"], "undo must restore a deleted Service with its ports"
@@ -271,12 +266,9 @@ def _check_exec(platform: EpisodePlatform, journal: Journal) -> None:
     except NotSupported:
         return
     assert output.strip() == "hello", f"exec must return the output of the command, but returned {output!r}"
-    try:
-        platform.exec(pod, ["false"])
-    except PlatformError:
-        pass
-    else:
-        raise AssertionError("exec must raise PlatformError when the command fails")
+    _require_error(
+        PlatformError, lambda: platform.exec(pod, ["false"]), "exec must raise PlatformError when the command fails"
+    )
     _undo_twice(platform, journal)
 
 

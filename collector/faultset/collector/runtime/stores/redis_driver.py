@@ -102,32 +102,27 @@ class RedisAdministrator(StoreAdministrator):
             if action == "create-account" and exists:
                 return
             self.require_account(action, exists)
-            command = self._build_command(action)
-            client.execute_command(*command)
-            if command[0] == "ACL":
-                client.execute_command("ACL", "SAVE")
+            if action == "empty-store":
+                client.execute_command("FLUSHALL")
+                return
+            if action == "remove-account":
+                client.execute_command("ACL", "DELUSER", account)
+            else:
+                client.execute_command("ACL", "SETUSER", account, *self._build_rules(action))
+            client.execute_command("ACL", "SAVE")
 
-    def _build_command(self, action: AdminAction) -> tuple[str, ...]:
-        account, password = self.access.account, digest(self.access.credentials.application)
-        match action:
-            case "grant-rights":
-                return ("ACL", "SETUSER", account, *self._rights)
-            case "revoke-rights":
-                return ("ACL", "SETUSER", account, "-@all")
-            case "revoke-writing":
-                return ("ACL", "SETUSER", account, "-@write")
-            case "revoke-consuming":
-                return ("ACL", "SETUSER", account, "-xreadgroup", "-xautoclaim")
-            case "create-account":
-                return ("ACL", "SETUSER", account, "reset", "on", password, *self._rights)
-            case "remove-account":
-                return ("ACL", "DELUSER", account)
-            case "require-password":
-                return ("ACL", "SETUSER", account, "resetpass", digest(secrets.token_hex()))
-            case "set-password":
-                return ("ACL", "SETUSER", account, "resetpass", password)
-            case "empty-store":
-                return ("FLUSHALL",)
+    def _build_rules(self, action: AdminAction) -> Sequence[str]:
+        password = digest(self.access.credentials.application)
+        rules: dict[AdminAction, Sequence[str]] = {
+            "grant-rights": self._rights,
+            "revoke-rights": ("-@all",),
+            "revoke-writing": ("-@write",),
+            "revoke-consuming": ("-xreadgroup", "-xautoclaim"),
+            "create-account": ("reset", "on", password, *self._rights),
+            "require-password": ("resetpass", digest(secrets.token_hex())),
+            "set-password": ("resetpass", password),
+        }
+        return rules[action]
 
     def lock(self, *, on_ms: int, off_ms: int, seconds: float, pid_file: Path) -> None:
         """Repeatedly pause all clients."""
