@@ -11,7 +11,7 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.runtime.context import FlagValues, follow_flags
-from faultset.collector.runtime.environment import VARIABLE, WatchedText
+from faultset.collector.runtime.environment import MOUNTS, WatchedText
 from faultset.collector.runtime.http.status import Code, RpcError
 from faultset.collector.spec.features import format_flags, set_variant
 
@@ -21,7 +21,7 @@ SETTINGS = APP.flags
 
 
 def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, json.dumps({SETTINGS.folder: str(tmp_path)}))
+    monkeypatch.setenv(MOUNTS, json.dumps({SETTINGS.folder: str(tmp_path)}))
     lines: list[str] = []
     values = FlagValues(SETTINGS, lines.append)
     values.read_file()

@@ -19,6 +19,9 @@ from faultset.collector.load.traffic import RegionalDriver, Traffic
 from faultset.collector.spec.app import AppSpec
 from faultset.core.errors import UsageError
 
+TIMEOUT_S = 30.0
+"""How long a client waits for a response; a request that took longer has the outcome `timeout`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoadStatistics(Message):
@@ -59,10 +62,6 @@ class ReadStatistics(Request[LoadStatistics]):
 @dataclass(frozen=True, kw_only=True)
 class StopLoad(Request[LoadStatistics]):
     """Stop sending and abandon unanswered requests."""
-
-
-TIMEOUT_S = 30.0
-"""How long a client waits for a response; a request that took longer has the outcome `timeout`."""
 
 
 class EpisodeLoad:

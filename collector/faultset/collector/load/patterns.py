@@ -27,6 +27,16 @@ MAX_ROWS = 20_000
 LARGEST_RATE_RPS = 10_000.0
 LATEST_S = 1e12
 _LIMIT_BYTES = 4 << 20
+CONSTANT, REPLAY = "constant", "replay"
+STEP_S = 0.5
+"""Length of a step of constant rate, in seconds."""
+_PARAMETERS: dict[str, dict[str, tuple[float, float, float]]] = {
+    "bursty": {"wave": (0.25, 0, 0.9), "burst": (1.8, 1, 20), "burst_s": (3, 0.5, 3600), "calm_s": (12, 0.5, 3600)},
+    "daily": {"night": (0.4, 0.01, 1), "burst": (1, 1, 20), "burst_s": (20, 0.5, 3600), "calm_s": (240, 0.5, 3600)},
+    "flash-crowd": {"factor": (2.5, 1, 100), "rise_s": (5, 0.5, 3600), "decay_s": (30, 1, 36_000)},
+    "ramp": {"first": (0.6, 0.01, 100), "last": (1.4, 0.01, 100)},
+}
+"""Default, minimum and maximum of each parameter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +115,6 @@ def _parse_row(
     return time_s, rate_rps
 
 
-CONSTANT, REPLAY = "constant", "replay"
-STEP_S = 0.5
-"""Length of a step of constant rate, in seconds."""
 _MEAN_OF_BUMPS = math.sqrt(math.pi) * (3.2 + 0.9 * 2.2 * (1 + math.erf(4.5 / 2.2)) / 2) / 24
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -319,14 +326,6 @@ def _integrate(time_s: float, times: np.ndarray, sums: np.ndarray) -> float:
     rounds, rest = divmod(time_s, float(times[-1]))
     return rounds * float(sums[-1]) + float(np.interp(rest, times, sums))
 
-
-_PARAMETERS: dict[str, dict[str, tuple[float, float, float]]] = {
-    "bursty": {"wave": (0.25, 0, 0.9), "burst": (1.8, 1, 20), "burst_s": (3, 0.5, 3600), "calm_s": (12, 0.5, 3600)},
-    "daily": {"night": (0.4, 0.01, 1), "burst": (1, 1, 20), "burst_s": (20, 0.5, 3600), "calm_s": (240, 0.5, 3600)},
-    "flash-crowd": {"factor": (2.5, 1, 100), "rise_s": (5, 0.5, 3600), "decay_s": (30, 1, 36_000)},
-    "ramp": {"first": (0.6, 0.01, 100), "last": (1.4, 0.01, 100)},
-}
-"""Default, minimum and maximum of each parameter."""
 
 KINDS: Mapping[str, PatternKind] = {
     name: PatternKind(

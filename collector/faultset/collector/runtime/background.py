@@ -26,6 +26,22 @@ from faultset.collector.spec.features import BackgroundErrors, BackgroundWork, C
 
 Round = Callable[[dict[str, Any], Span | None], Awaitable[bool]]
 """Function that runs one round with values and a span, ends the span, and returns whether the steps succeeded."""
+BODY, PARENT = "body", "traceparent"
+"""Fields of a message: its content as JSON, and the publisher's span."""
+_TAKE_TIMEOUT_S = 1.0
+_LAG_INTERVAL_S = 1.0
+_RETRY_PAUSE_S = 1.0
+_REBALANCE_S = (0.1, 0.8)
+_CLOSED_PORT = 9
+"""Port on which nothing listens; uploads of usage statistics to it fail."""
+_SLOW_PHASE_S = (4.0, 12.0)
+_SLOW_DELAY_S = (0.001, 0.006)
+_REPORTED_SHARE = 0.4
+"""Share of the processes that upload usage statistics."""
+_CHUNK_BYTES = 256 * 1024
+"""Size of an allocation, large enough to be returned to the system when freed."""
+_COLD_SHARE = 0.6
+_WARM_REQUESTS = 2000
 
 
 def compile_round(name: str, work: BackgroundWork, service: ServiceContext) -> Round:
@@ -71,15 +87,6 @@ async def run_task(name: str, task: Task, service: ServiceContext) -> None:
         due_s = max(due_s + task.every_s, loop.time())
         await asyncio.sleep(due_s - loop.time())
         await run_round({}, None if task.span is None else service.tracing.internal(task.span, None))
-
-
-BODY, PARENT = "body", "traceparent"
-"""Fields of a message: its content as JSON, and the publisher's span."""
-
-_TAKE_TIMEOUT_S = 1.0
-_LAG_INTERVAL_S = 1.0
-_PAUSE_S = 1.0
-_REBALANCE_S = (0.1, 0.8)
 
 
 class MessageConsumer:
@@ -154,7 +161,7 @@ class MessageConsumer:
                 if error.kind == "rights":
                     with contextlib.suppress(StoreError):
                         await self._measure_lag()
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(_RETRY_PAUSE_S)
 
     def _draw_rebalance(self) -> float:
         return time.monotonic() + (random.expovariate(self._rebalances / 60) if self._rebalances else math.inf)
@@ -192,7 +199,7 @@ class MessageConsumer:
             text = f"message {message.identity} of {topic} cannot be parsed: its body is not JSON"
             self._service.log.error(self._location, text)
             await self._measure_lag()
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(_RETRY_PAUSE_S)
         await self._broker.acknowledge(topic, self._group, [message.identity])
 
     def _start_span(self, message: BrokerMessage) -> Span | None:
@@ -217,14 +224,6 @@ def _parse_content(message: BrokerMessage) -> dict[str, Any] | None:
     except ValueError:
         return None
     return content if isinstance(content, dict) else {}
-
-
-_CLOSED_PORT = 9
-"""Port on which nothing listens; uploads of usage statistics to it fail."""
-_PHASE_S = (4.0, 12.0)
-_DELAY_S = (0.001, 0.006)
-_REPORTED_SHARE = 0.4
-"""Share of the processes that upload usage statistics."""
 
 
 class BackgroundErrorEmitter:
@@ -261,8 +260,8 @@ class BackgroundErrorEmitter:
             writer.close()
 
     async def _slow_down(self) -> None:
-        self._delay_s = random.uniform(*_DELAY_S)
-        await asyncio.sleep(random.uniform(*_PHASE_S))
+        self._delay_s = random.uniform(*_SLOW_DELAY_S)
+        await asyncio.sleep(random.uniform(*_SLOW_PHASE_S))
         self._delay_s = 0.0
 
 
@@ -272,11 +271,7 @@ async def _repeat(per_minute: float, act: Callable[[], Awaitable[None]]) -> None
         await act()
 
 
-_CHUNK_BYTES = 256 * 1024
-"""Size of an allocation, large enough to be returned to the system when freed."""
 _PAGE_CONTENT = bytes(range(256)) * 16
-_COLD_SHARE = 0.6
-_WARM_REQUESTS = 2000
 
 
 class Heap:

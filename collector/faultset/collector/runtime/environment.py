@@ -16,6 +16,9 @@ from faultset.collector.runtime.builds import Defects, draw_builds, installed_bu
 from faultset.collector.spec.app import ServiceSpec
 from faultset.collector.spec.containers import BUILD_SEED, CREDENTIALS_PATH, SPEC_PATH
 
+MOUNTS = "FAULTSET_MOUNTS"
+"""Environment variable: a JSON object that maps the path of each mounted folder to its actual path."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
@@ -104,10 +107,6 @@ def allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
-VARIABLE = "FAULTSET_MOUNTS"
-"""Environment variable: a JSON object that maps the path of each mounted folder to its actual path."""
-
-
 def find_mount(path: str, variables: Mapping[str, str] | None = None) -> Path:
     """Return the actual path of a file or folder in a mounted folder.
 
@@ -116,7 +115,7 @@ def find_mount(path: str, variables: Mapping[str, str] | None = None) -> Path:
     >>> find_mount("/etc/flags/a.json", {})
     PosixPath('/etc/flags/a.json')
     """
-    folders: dict[str, str] = json.loads((os.environ if variables is None else variables).get(VARIABLE, "{}"))
+    folders: dict[str, str] = json.loads((os.environ if variables is None else variables).get(MOUNTS, "{}"))
     for folder in sorted(folders, key=len, reverse=True):
         if path == folder or path.startswith(f"{folder}/"):
             return Path(folders[folder] + path[len(folder) :])

@@ -22,6 +22,8 @@ from faultset.collector.runtime.steps.step import compile_steps
 from faultset.collector.spec.app import Operation
 from faultset.collector.spec.routes import find_route
 
+_CLIENT_GONE = 499
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServedOperation:
@@ -59,9 +61,6 @@ def compile_operation(name: str, operation: Operation, service: ServiceContext) 
     return ServedOperation(
         run=run, log=operation.log or name, location=location, span=operation.span, observed=operation.observed
     )
-
-
-_CLIENT_GONE = 499
 
 
 def _json_reply(status: int, value: Any) -> Response:

@@ -21,6 +21,9 @@ from faultset.collector.spec.features import CustomResource, format_flags
 from faultset.collector.spec.files import format_spec
 
 Manifest = dict[str, Any]
+_REFERENCES = {"ConfigMap": "configMap", "Secret": "secret"}
+_RBAC = "rbac.authorization.k8s.io/v1"
+_OPERATOR_VERBS = ["get", "list", "watch", "create", "update", "patch", "delete"]
 
 
 def manifests(app: AppSpec, *, telemetry_endpoint: str) -> list[Manifest]:
@@ -276,9 +279,6 @@ def _build_file_mounts(container: ContainerFields, files: Iterable[tuple[str, Ma
         yield {"name": name, "mountPath": path, "readOnly": True}
 
 
-_REFERENCES = {"ConfigMap": "configMap", "Secret": "secret"}
-
-
 def _build_optional(source: ConfigurationSource) -> Manifest:
     return {"optional": True} if source.optional else {}
 
@@ -292,10 +292,6 @@ def _build_volumes(app: AppSpec, service: ServiceSpec) -> list[Manifest]:
     if app.flags is not None and _reads_flags(app, service):
         volumes.append({"name": "flags", "configMap": {"name": app.flags.config_map}})
     return volumes
-
-
-_RBAC = "rbac.authorization.k8s.io/v1"
-_OPERATOR_VERBS = ["get", "list", "watch", "create", "update", "patch", "delete"]
 
 
 def operator_manifests(app: AppSpec) -> list[Manifest]:

@@ -34,6 +34,7 @@ RESERVED_VARIABLES = ("POD_NAME", "POD_IP", "POD_NAMESPACE", "OTEL_EXPORTER_OTLP
 _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+PROGRAMS = ("faultset-service", "faultset-store")
 
 
 def configuration_problems(app: AppSpec) -> Iterator[Problem]:
@@ -148,7 +149,6 @@ def _check_folder(app: AppSpec, container: ContainerFields, field_path: FieldPat
             yield field_path, f"{path} overlaps {other}, which is already mounted; choose another folder"
 
 
-PROGRAMS = ("faultset-service", "faultset-store")
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
 
 

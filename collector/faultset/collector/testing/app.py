@@ -30,6 +30,7 @@ from faultset.collector.spec.manifests import manifests, service_manifests, work
 from faultset.collector.spec.routes import find_route
 
 _DRAW_COUNT = 200
+_TIMEOUT_S = 5.0
 
 
 def check_app(app: str | AppSpec) -> AppSpec:
@@ -125,9 +126,6 @@ async def _check_operations(app: AppSpec) -> None:
         for work in service.background:
             compile_round(work, service.background[work], context)
         await caller.close()
-
-
-_TIMEOUT_S = 5.0
 
 
 def check_load_driver(

@@ -24,6 +24,11 @@ from faultset.collector.sources.recorder import SourceSpec, load_source, read_ro
 from faultset.core.errors import PlatformError
 from faultset.datasets.format.schemas import TABLES, time_column, without_episode
 
+_ABSENT_NAME = "there-is-no-such-object"
+_MARK = "faultset.dev/check"
+_SETTLE_NS = 5_000_000_000
+"""Rows of the last seconds may not have arrived yet."""
+
 
 def check_source(
     source: str | type[Any],
@@ -119,12 +124,6 @@ def _read(source: Source, start_ns: int, end_ns: int) -> pa.Table:
             f"the schema of {source.table} must be\n{expected}\nbut snapshot yields\n{batch.schema}"
         )
     return pa.Table.from_batches(batches, schema=expected)
-
-
-_ABSENT_NAME = "there-is-no-such-object"
-_MARK = "faultset.dev/check"
-_SETTLE_NS = 5_000_000_000
-"""Rows of the last seconds may not have arrived yet."""
 
 
 def check_host(host: PlatformHost) -> None:

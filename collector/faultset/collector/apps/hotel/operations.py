@@ -17,6 +17,7 @@ from faultset.collector.spec.steps import FrozenModel
 
 _BOOKED = "booked"
 """Key of the note from `Availability` to `Insert`: reserved rooms by hotel and night."""
+_EARTH_RADIUS_KM = 6371.0
 
 
 def nights(first: str, last: str) -> list[tuple[str, str]]:
@@ -179,9 +180,6 @@ class Insert(Step):
                 cache.set_later(name, str(reserved_counts.get(name, 0) + count))
 
         return handle
-
-
-_EARTH_RADIUS_KM = 6371.0
 
 
 class Nearby(ValueStep):

@@ -28,6 +28,28 @@ _DIAL_TIMEOUT_S = 5.0
 _READ_TIMEOUT_S = 15.0
 _JSON_TYPE = "application/json; charset=utf-8"
 _REGISTER_PATH = "/v1/agent/service/register"
+_PANIC_LOG = """\
+panic: {message}
+
+goroutine {goroutine} [running]:
+github.com/rs/zerolog.(*Logger).Panic.func1({{0xc000118a80, 0x{size:x}}})
+\t/go/pkg/mod/github.com/rs/zerolog/log.go:405 +0x2d
+github.com/rs/zerolog.(*Event).msg(0xc0001a2060, {{0xc000118a80, 0x{size:x}}})
+\t/go/pkg/mod/github.com/rs/zerolog/event.go:156 +0x2b8
+main.main()
+\t/workspace/{file} +0x5a5
+
+goroutine 1 [IO wait]:
+internal/poll.runtime_pollWait(0x7f2a5c3e8f18, 0x72)
+\t/usr/local/go/src/runtime/netpoll.go:234 +0x89
+net.(*netFD).accept(0xc000232000)
+\t/usr/local/go/src/net/fd_unix.go:172 +0x35
+net.(*TCPListener).Accept(0xc00020e0c0)
+\t/usr/local/go/src/net/tcpsock.go:262 +0x3d
+created by main.main
+\t/workspace/{file}
+exit status 2
+"""
 
 
 async def register_with_consul(registration: Registration, texts: ErrorTexts) -> None:
@@ -147,29 +169,6 @@ _LINES: dict[Event, tuple[Line, ...]] = {
     "registration-failed": (Line("fatal", "{location}:92", "failed register: {error}"),),
     "registered": (Line("info", "registry/registry.go:99", "Successfully registered in consul"),),
 }
-
-_PANIC_LOG = """\
-panic: {message}
-
-goroutine {goroutine} [running]:
-github.com/rs/zerolog.(*Logger).Panic.func1({{0xc000118a80, 0x{size:x}}})
-\t/go/pkg/mod/github.com/rs/zerolog/log.go:405 +0x2d
-github.com/rs/zerolog.(*Event).msg(0xc0001a2060, {{0xc000118a80, 0x{size:x}}})
-\t/go/pkg/mod/github.com/rs/zerolog/event.go:156 +0x2b8
-main.main()
-\t/workspace/{file} +0x5a5
-
-goroutine 1 [IO wait]:
-internal/poll.runtime_pollWait(0x7f2a5c3e8f18, 0x72)
-\t/usr/local/go/src/runtime/netpoll.go:234 +0x89
-net.(*netFD).accept(0xc000232000)
-\t/usr/local/go/src/net/fd_unix.go:172 +0x35
-net.(*TCPListener).Accept(0xc00020e0c0)
-\t/usr/local/go/src/net/tcpsock.go:262 +0x3d
-created by main.main
-\t/workspace/{file}
-exit status 2
-"""
 
 
 class HotelPersona(GoErrorTexts, Persona):

@@ -42,6 +42,7 @@ BUDGET_S = 8.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.4
 _BACK_OFF = "backoff.go:158"
 _RETRIED_CODES, _RETRIED_NAMES = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED), ("NotLeader", "KeyIsLocked")
+_MAX_ATTEMPTS = 5
 
 
 class KeyValueClient:
@@ -114,9 +115,6 @@ def group_by_region(keys: Mapping[str, T]) -> dict[int, dict[str, T]]:
     for key, value in keys.items():
         by_region.setdefault(find_region(int(key)), {})[key] = value
     return by_region
-
-
-_MAX_ATTEMPTS = 5
 
 
 class _Statement(Step):

@@ -34,6 +34,12 @@ _POD_FIELDS = {
 _REPORTED_FIELDS = (
     "replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "currentRevision", "updateRevision",
 )  # fmt: skip
+STATUS_ATTEMPTS = 4
+_NAMES = {"pd": "PD", "tikv": "TiKV", "tidb": "TiDB"}
+READY = "TiDB cluster is fully up and running"
+EVERY_S = 0.5
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 32.0
+_DRAIN_S = 3.0
 
 
 def stateful_set(app: AppSpec, cluster: Mapping[str, Any], name: str, telemetry: str) -> Manifest:
@@ -109,9 +115,6 @@ def component_status(current: Mapping[str, Any] | None, component: Mapping[str, 
 
 SETS, SERVICES = ResourceType("apps/v1", "statefulsets"), ResourceType("v1", "services")
 CLAIMS, EVENTS = ResourceType("v1", "persistentvolumeclaims"), ResourceType("v1", "events")
-STATUS_ATTEMPTS = 4
-_NAMES = {"pd": "PD", "tikv": "TiKV", "tidb": "TiDB"}
-READY = "TiDB cluster is fully up and running"
 
 
 class NotReady(Exception):
@@ -254,10 +257,6 @@ def _build_condition(kind: str, holds: bool, other_reason: str, message: str) ->
     status, reason = ("True", kind) if holds else ("False", other_reason)
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
-
-EVERY_S = 0.5
-FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 32.0
-_DRAIN_S = 3.0
 
 Log = Callable[[str, str, str], None]
 """Writes a line: severity as one letter, location in the modelled source, text."""

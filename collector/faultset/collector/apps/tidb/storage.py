@@ -24,6 +24,7 @@ LOCK_TTL_S = 10.0
 """Lifetime of a lock in seconds, counted from the start of its transaction."""
 
 Row = dict[str, Any]
+_HEARTBEAT_TIMEOUT_S = 5.0
 
 
 class RowError(Exception):
@@ -125,8 +126,6 @@ class _Latches(AsyncExitStack):
 def _drop_lock(row: Row) -> Row:
     return {key: value for key, value in row.items() if key != "lock"}
 
-
-_HEARTBEAT_TIMEOUT_S = 5.0
 
 _led_regions: WeakKeyDictionary[Caller, set[int]] = WeakKeyDictionary()
 _tables: WeakKeyDictionary[Caller, dict[tuple[str, str], TransactionalRows]] = WeakKeyDictionary()

@@ -37,7 +37,7 @@ from faultset.collector.platforms.cluster.pods import image_repository
 from faultset.collector.platforms.local.messages import SpawnContainer
 from faultset.collector.platforms.local.node import PROGRAMS
 from faultset.collector.platforms.objects import container_statuses, is_ready
-from faultset.collector.runtime.environment import VARIABLE as MOUNTS
+from faultset.collector.runtime.environment import MOUNTS
 from faultset.collector.spec.containers import DATA_PATH, PAUSE_REPOSITORY, SPEC_PATH
 from faultset.core.files import replace_text
 from faultset.datasets.telemetry_formats.kubernetes_objects import Object

@@ -29,6 +29,16 @@ State = Literal["closed", "half-open", "open"]
 FAILURES = frozenset({Code.UNKNOWN, Code.DEADLINE_EXCEEDED, Code.INTERNAL, Code.UNAVAILABLE})
 """Codes that a circuit breaker counts as failures."""
 _LEVELS: dict[State, int] = {"closed": 0, "half-open": 1, "open": 2}
+_DEADLINE_HEADER = "grpc-timeout"
+_UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_MAX_DIGITS = 8
+_GRACE_S = 0.02
+"""Grace period of an operation, so that its calls with the same deadline fail first."""
+_POOL_WAIT_S = 1.0
+"""Seconds that a call waits for a connection from the pool."""
+_DIAL_TIMEOUT_S = 20.0
+_HASTY_S = (0.0005, 0.003)
+"""Shortest and longest timeout of a hasty call."""
 
 
 class Breaker:
@@ -112,13 +122,6 @@ class Breakers:
         self._metrics.gauge("circuit_breaker_state", ("server_address",), text).labels(callee).set(_LEVELS[state])
 
 
-HEADER = "grpc-timeout"
-_UNITS_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-_MAX_DIGITS = 8
-_GRACE_S = 0.02
-"""Grace period of an operation, so that its calls with the same deadline fail first."""
-
-
 def now() -> float:
     return asyncio.get_running_loop().time()
 
@@ -151,7 +154,7 @@ def time_left(headers: Mapping[str, str]) -> float | None:
     >>> time_left({"grpc-timeout": "250m"}), time_left({"grpc-timeout": "soon"}), time_left({})
     (0.25, None, None)
     """
-    text = headers.get(HEADER, "")
+    text = headers.get(_DEADLINE_HEADER, "")
     digits, unit = text[:-1], text[-1:]
     if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS and unit in _UNITS_S):
         return None
@@ -171,10 +174,6 @@ async def within(deadline: float, texts: ErrorTexts) -> AsyncIterator[None]:
         raise RpcError(Code.DEADLINE_EXCEEDED, texts.deadline_passed()) from None
 
 
-WAIT_S = 1.0
-"""Seconds that a call waits for a connection from the pool."""
-
-
 class PoolExhaustedError(Exception):
     """No connection of the pool became free in time."""
 
@@ -190,7 +189,7 @@ class ConnectionPool:
     async def connection(self) -> AsyncIterator[None]:
         """Reserve a connection for one call; raise PoolExhaustedError if none becomes free in time."""
         try:
-            await asyncio.wait_for(self._free.acquire(), WAIT_S)
+            await asyncio.wait_for(self._free.acquire(), _POOL_WAIT_S)
         except TimeoutError:
             raise PoolExhaustedError from None
         try:
@@ -198,11 +197,6 @@ class ConnectionPool:
         finally:
             late_s = self._kept_s if random.random() < self._kept_share else 0.0
             asyncio.get_running_loop().call_later(late_s, self._free.release)
-
-
-_DIAL_TIMEOUT_S = 20.0
-_HASTY_S = (0.0005, 0.003)
-"""Shortest and longest timeout of a hasty call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,7 +366,7 @@ class Caller:
         if deadline is not None:
             if (left_s := deadline - now()) <= 0:
                 raise RpcError(Code.DEADLINE_EXCEEDED, self._texts.deadline_passed())
-            headers[HEADER] = header_value(left_s)
+            headers[_DEADLINE_HEADER] = header_value(left_s)
         if pool is None and timeout_at is None and deadline is None:
             return await self._post(service, operation, body, headers)
         limit = asyncio.timeout_at(earliest(timeout_at, deadline))

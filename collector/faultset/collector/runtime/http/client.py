@@ -21,6 +21,12 @@ import httptools
 
 from faultset.collector.runtime.environment import environment
 
+MAX_AGE_S = 5.0
+"""Age in seconds after which a connection is not reused, so that changed routes take effect."""
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_WAIT_PAUSE_S = 1.0
+_WAIT_TIMEOUT_S = 30.0
+
 
 class UnknownHostError(OSError):
     """The name of a host cannot be resolved."""
@@ -84,10 +90,6 @@ async def _resolve_by_dns(name: str) -> str:
     return str(addresses[0][4][0])
 
 
-MAX_AGE_S = 5.0
-"""Age in seconds after which a connection is not reused, so that changed routes take effect."""
-
-
 class DialError(Exception):
     """A connection could not be opened; `error` is the exception of the event loop."""
 
@@ -105,9 +107,6 @@ class HttpAnswer(NamedTuple):
 
     status: int
     body: bytes
-
-
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def host_and_port(url: SplitResult) -> tuple[str, int]:
@@ -303,14 +302,9 @@ class _Connection(asyncio.Protocol):
         self._transport.close()
 
 
-PROGRAM = "faultset-wait"
-_PAUSE_S = 1.0
-_TIMEOUT_S = 30.0
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Wait until the service accepts connections; return the exit code."""
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Wait until a service accepts connections.")
+    parser = argparse.ArgumentParser(prog="faultset-wait", description="Wait until a service accepts connections.")
     parser.add_argument("address", metavar="SERVICE:PORT")
     host, _, port = parser.parse_args(argv).address.rpartition(":")
     if not host or not port.isdigit():
@@ -320,14 +314,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def wait_for(host: str, port: int, *, pause_s: float = _PAUSE_S) -> None:
+async def wait_for(host: str, port: int, *, pause_s: float = _WAIT_PAUSE_S) -> None:
     """Return once a service accepts a connection; print a line after each failed attempt."""
     settings = environment()
     names = Names(settings.hosts)
     local = (settings.address, 0) if settings.address else None
     while True:
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
+            async with asyncio.timeout(_WAIT_TIMEOUT_S):
                 _, writer = await asyncio.open_connection(await names.address(host), port, local_addr=local)
         except (OSError, TimeoutError):
             print(f"waiting for {host}", flush=True)

@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from faultset.collector.runtime.http.client import UnknownHostError
 
+_SERVER_ERROR = 500
+
 
 class Code(enum.IntEnum):
     """The gRPC status codes that services use."""
@@ -145,9 +147,6 @@ class ErrorTexts:
     def call_given_up(self) -> str:
         """Return the description of a call that its caller cancelled."""
         return "cancelled by the caller"
-
-
-_SERVER_ERROR = 500
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,8 @@ from faultset.collector.runtime.steps.step import (
 )
 from faultset.collector.spec.steps import FieldPath, StepModel, Steps
 
+_LONGEST_WAIT_S = 3600.0
+
 
 class Parallel(Step):
     """Run several branches of steps concurrently, and continue when all have ended.
@@ -174,9 +176,6 @@ async def _gather(work: Sequence[Awaitable[Any]], *, at_once: bool) -> list[Any]
     if failures:
         raise failures[0]
     return [task.result() for task in tasks]
-
-
-_LONGEST_WAIT_S = 3600.0
 
 
 class Fail(Step):

@@ -26,6 +26,9 @@ _OPTIONS_OF_ROOT = ("--ipc",)
 """Options of `unshare` for private shared memory. Root needs no user namespace, which would prevent changing users."""
 _OPTIONS_OF_OTHERS = ("--user", "--map-current-user", "--ipc")
 """The same options for other users, who need a user namespace, which most systems allow."""
+_FILE_SIZE = "Max file size"
+_FURTHER_FOLDERS = ("/usr/local/bin", "/usr/bin", "/usr/lib/postgresql/*/bin")
+"""Folders outside the PATH where distributions install servers."""
 
 
 def server_user(preferred: str) -> pwd.struct_passwd | None:
@@ -91,9 +94,6 @@ def set_owner(path: Path, preferred: str) -> None:
         os.chown(path, user.pw_uid, user.pw_gid)
 
 
-_FILE_SIZE = "Max file size"
-
-
 def process_tree(pid: int, proc: Path = Path("/proc")) -> list[int]:
     """Return a process and all its descendants, parents before their children."""
     children: dict[int, list[int]] = {}
@@ -123,10 +123,6 @@ def limit_file_size(pid: int, limit: str, user: str) -> None:
     # the process may have ended in the meantime
     if result.returncode and Path(f"/proc/{pid}").exists():
         raise PlatformError(f"the file size of process {pid} cannot be limited: {result.stderr.strip()}")
-
-
-_FURTHER_FOLDERS = ("/usr/local/bin", "/usr/bin", "/usr/lib/postgresql/*/bin")
-"""Folders outside the PATH where distributions install servers."""
 
 
 class OriginalDriver(StoreDriver):

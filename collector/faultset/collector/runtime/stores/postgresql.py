@@ -38,8 +38,6 @@ from faultset.core.errors import PlatformError
 
 if TYPE_CHECKING:
     import asyncpg
-
-
 _CLUSTER_FOLDER = "cluster"
 _SETTINGS = {
     "unix_socket_directories": "",
@@ -57,6 +55,24 @@ _SETTINGS = {
 }
 """Settings of a small server without background cleaning, which an episode of at most an hour does not need."""
 _SETUP_TIMEOUT_S = 60.0
+ADMINISTRATOR = "root"
+SERVER_USER = "postgres"
+"""Operating system user that runs the server if root starts it."""
+LOG_SEGMENT_BYTES = 2**20
+"""Size of a file of the write-ahead log; PostgreSQL allows no smaller one."""
+_TIMEOUT_S = 10
+_WRITE_PRIVILEGES = "INSERT, UPDATE, DELETE, TRUNCATE"
+_COMPARE_PAIRS = """
+SELECT count(*) FROM generate_series(1, 1000000) AS first, generate_series(1, 1000000) AS second
+WHERE md5(first::text) = md5(second::text)
+"""
+"""Query that compares all pairs of rows until it times out."""
+_FILL_STATEMENT = """
+INSERT INTO {table} (key, document)
+SELECT 'filling-' || lpad(number::text, 6, '0'), repeat('x', 1980) FROM generate_series(1, {rows}) AS number
+"""
+"""Statement that inserts rows of a quarter of a page each."""
+_PAGE_BYTES = 8192
 
 
 class OriginalPostgresDriver(OriginalDriver):
@@ -140,24 +156,6 @@ class OriginalPostgresDriver(OriginalDriver):
 
 
 T = TypeVar("T")
-ADMINISTRATOR = "root"
-SERVER_USER = "postgres"
-"""Operating system user that runs the server if root starts it."""
-LOG_SEGMENT_BYTES = 2**20
-"""Size of a file of the write-ahead log; PostgreSQL allows no smaller one."""
-_TIMEOUT_S = 10
-_WRITE_PRIVILEGES = "INSERT, UPDATE, DELETE, TRUNCATE"
-_COMPARE_PAIRS = """
-SELECT count(*) FROM generate_series(1, 1000000) AS first, generate_series(1, 1000000) AS second
-WHERE md5(first::text) = md5(second::text)
-"""
-"""Query that compares all pairs of rows until it times out."""
-_FILL_STATEMENT = """
-INSERT INTO {table} (key, document)
-SELECT 'filling-' || lpad(number::text, 6, '0'), repeat('x', 1980) FROM generate_series(1, {rows}) AS number
-"""
-"""Statement that inserts rows of a quarter of a page each."""
-_PAGE_BYTES = 8192
 
 
 class PostgresAdministrator(StoreAdministrator):

@@ -63,6 +63,12 @@ return equal
 """
 """Script that compares ARGV[1] pairs of documents, like a join without an index."""
 _FIRST_PAIRS, _MAX_PAIRS = 5_000, 20_000_000
+_APP_RIGHTS = (
+    "~*", "-@all", "+@read", "+@write", "+@connection", "-@admin", "-@dangerous", "-@scripting", "-@blocking",
+)  # fmt: skip
+"""Rights of the application's account, as words of `ACL SETUSER`: only what its clients need."""
+_REMOVED_COMMANDS = ("CONFIG", "MODULE", "DEBUG", "SAVE", "BGSAVE", "REPLICAOF", "SLAVEOF", "MIGRATE", "MONITOR")
+"""Disabled commands, which write files, load code or connect to other machines."""
 
 
 class RedisAdministrator(StoreAdministrator):
@@ -228,15 +234,6 @@ def is_readable(body: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-_APP_RIGHTS = (
-    "~*", "-@all", "+@read", "+@write", "+@connection", "-@admin", "-@dangerous", "-@scripting", "-@blocking",
-)  # fmt: skip
-"""Rights of the application's account, as words of `ACL SETUSER`: only what its clients need."""
-
-_REMOVED_COMMANDS = ("CONFIG", "MODULE", "DEBUG", "SAVE", "BGSAVE", "REPLICAOF", "SLAVEOF", "MIGRATE", "MONITOR")
-"""Disabled commands, which write files, load code or connect to other machines."""
 
 
 class RedisPrograms(NamedTuple):
