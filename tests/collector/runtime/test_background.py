@@ -145,7 +145,7 @@ def test_messages_are_acknowledged_after_their_steps(on_failure: str, left: set[
 
 
 def test_a_broker_that_fails_is_told_once_and_joined_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("faultset.collector.runtime.background._PAUSE_S", 0.01)
+    monkeypatch.setattr("faultset.collector.runtime.background._RETRY_PAUSE_S", 0.01)
     broker = Broker()
     service = service_with(broker)
     asyncio.run(broker.publish("orders", messages("a")))
@@ -178,7 +178,7 @@ def test_a_broker_that_refuses_messages_still_tells_the_lag(monkeypatch: pytest.
 def test_a_message_that_cannot_be_read_is_tried_until_it_is_gone_and_holds_up_those_behind_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("faultset.collector.runtime.background._PAUSE_S", 0.01)
+    monkeypatch.setattr("faultset.collector.runtime.background._RETRY_PAUSE_S", 0.01)
     broker = Broker()
     service = service_with(broker)
     asyncio.run(broker.publish("orders", [*messages("a"), {"body": "{broken"}, *messages("c")]))
