@@ -18,8 +18,7 @@ def cpu_s(pid: int) -> float:
 def test_work_runs_in_the_background_until_stopped(stage: Stage) -> None:
     pid_file = stage.folder / "pids"
     starter = stage.start(
-        "geo",
-        argv=["faultset-work", "cpu", "--workers", "2", "--seconds", "60", "--pid-file", str(pid_file)],
+        "geo", argv=["faultset-work", "cpu", "--workers", "2", "--seconds", "60", "--pid-file", str(pid_file)]
     )
     stage.wait(lambda: not starter.alive, "the starter returns")
     assert starter.exit_code == 0

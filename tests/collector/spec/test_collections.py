@@ -25,11 +25,7 @@ def test_generated_documents_follow_their_rules() -> None:
             ],
         }
     )
-    assert list(collection.all()) == [
-        {"id": "0"},
-        {"id": "3", "n": 2.5, "c": ["b"]},
-        {"id": "6", "n": 4.0, "c": ["a"]},
-    ]
+    assert list(collection.all()) == [{"id": "0"}, {"id": "3", "n": 2.5, "c": ["b"]}, {"id": "6", "n": 4.0, "c": ["a"]}]
 
 
 LARGE = RandomGraph(first=1, last=962, edges=18_812, spread=0.9, seed=98)

@@ -55,10 +55,7 @@ def test_every_workload_is_selected_by_its_service_and_has_no_probe(objects: lis
         assert port["port"] == port["targetPort"] == service.port
         (container,) = template["spec"]["containers"]
         assert not {"livenessProbe", "readinessProbe", "startupProbe"} & set(container)
-        assert container["resources"]["limits"] == {
-            "cpu": f"{round(1000 * service.cpu_limit)}m",
-            "memory": "256Mi",
-        }
+        assert container["resources"]["limits"] == {"cpu": f"{round(1000 * service.cpu_limit)}m", "memory": "256Mi"}
         assert {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}} in container["env"]
         scraped = template["metadata"]["annotations"].get("prometheus.io/scrape") == "true"
         assert scraped == (service.kind in ("frontend", "logic"))

@@ -51,10 +51,7 @@ def killing(platform, target, rng):
         ({"inject": moody}, "has different parameters for one seed"),
         ({"inject": killing}, "uses kill without declaring it in needs"),
         ({"inject": lambda platform, target, rng: {}}, "does not change the platform"),
-        (
-            {"inject": lambda platform, target, rng: 1 / 0},
-            r"fails: ZeroDivisionError: .*test_fault.py, line \d+",
-        ),
+        ({"inject": lambda platform, target, rng: 1 / 0}, r"fails: ZeroDivisionError: .*test_fault.py, line \d+"),
         ({"check": lambda *given: None}, "does not report the fault"),
         ({"check": lambda *given: "always"}, "reports the fault on a healthy platform: always"),
         ({"check": lambda *given: {}["pod"]}, r"the check of .* fails: KeyError: 'pod' \(.*test_fault.py"),

@@ -27,11 +27,7 @@ from faultset.core.errors import UsageError, suggest
 
 
 def read_app(
-    text: str,
-    source: str,
-    *,
-    code: str | None = None,
-    workload_of: Callable[[str], dict[str, Any]] | None = None,
+    text: str, source: str, *, code: str | None = None, workload_of: Callable[[str], dict[str, Any]] | None = None
 ) -> AppSpec:
     """Read a spec that uses generic steps and steps from the application's code; raise UsageError if it is invalid.
 

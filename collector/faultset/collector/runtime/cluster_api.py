@@ -44,10 +44,7 @@ class ClusterApi:
     """Reads and changes objects of one namespace; `token` returns the bearer token of requests, or an empty one."""
 
     def __init__(
-        self,
-        connect: Callable[[], http.client.HTTPConnection],
-        namespace: str,
-        token: Callable[[], str] = lambda: "",
+        self, connect: Callable[[], http.client.HTTPConnection], namespace: str, token: Callable[[], str] = lambda: ""
     ):
         self._connect, self._namespace, self._token = connect, namespace, token
 

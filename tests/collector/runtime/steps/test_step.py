@@ -36,8 +36,7 @@ def test_templates_are_filled_in(template: Any, value: Any) -> None:
 
 SOURCES = sorted(Path(path) for folder in runtime.__path__ for path in Path(folder).rglob("*.py"))
 WORDS = re.compile(
-    r"hotel|night|booking|availability|nearby|consul\b|zerolog|\.go\b|\bgeo\b|jaeger|reservation|panic: ",
-    re.IGNORECASE,
+    r"hotel|night|booking|availability|nearby|consul\b|zerolog|\.go\b|\bgeo\b|jaeger|reservation|panic: ", re.IGNORECASE
 )
 
 

@@ -38,12 +38,7 @@ _HISTOGRAMS = {
         "tidb_server_handle_query_duration_seconds",
         "Time of handling queries.",
         "sql_type",
-        {
-            "/account/{id}": "Select",
-            "/branch/{id}/total": "Select",
-            "/deposit": "Update",
-            "/transfer": "Commit",
-        },
+        {"/account/{id}": "Select", "/branch/{id}/total": "Select", "/deposit": "Update", "/transfer": "Commit"},
         _doubling_from(0.0005, 29),
     ),
     # src/server/metrics.rs of TiKV

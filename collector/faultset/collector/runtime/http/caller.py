@@ -257,10 +257,7 @@ class Caller:
         self._ports, self._tracing = ports, tracing
         self.names, self._texts, self._metrics = context.names, context.texts, context.metrics
         self._client = HttpClient(
-            local=context.local,
-            names=context.names,
-            dial_timeout_s=_DIAL_TIMEOUT_S,
-            max_age_s=self._settings.max_age_s,
+            local=context.local, names=context.names, dial_timeout_s=_DIAL_TIMEOUT_S, max_age_s=self._settings.max_age_s
         )
 
     async def call(

@@ -64,11 +64,6 @@ class Span:
         self.error: str | None = None
         self.start_ns, self.end_ns = time.time_ns(), 0
 
-    @property
-    def is_recording(self) -> bool:
-        """Whether the span is sent at its end, and has not ended."""
-        return self.ended is not None
-
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Set attributes; ignore those beyond the limit of OpenTelemetry's SDK."""
         if self.ended is not None:

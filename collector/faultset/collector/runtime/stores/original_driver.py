@@ -81,12 +81,6 @@ def argv_with_private_memory(argv: Sequence[str]) -> list[str]:
     return [*unshare_argv, "--", *argv] if is_possible else [*argv]
 
 
-def set_folder_owner(folder: Path, preferred: str) -> None:
-    """Make a folder accessible only to the server's user."""
-    folder.chmod(0o700)
-    set_owner(folder, preferred)
-
-
 def set_owner(path: Path, preferred: str) -> None:
     """Make the server's user the owner of a file or folder."""
     user = server_user(preferred)

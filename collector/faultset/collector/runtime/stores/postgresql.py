@@ -30,7 +30,6 @@ from faultset.collector.runtime.stores.original_driver import (
     file_size_limits,
     limit_file_size,
     process_tree,
-    set_folder_owner,
     set_owner,
 )
 from faultset.collector.runtime.stores.postgresql_client import DATABASE, PostgresClient, quote_name
@@ -104,8 +103,8 @@ class OriginalPostgresDriver(OriginalDriver):
         """
         draft, password = folder / "cluster.new", folder / "password"
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir()
-        set_folder_owner(draft, SERVER_USER)
+        draft.mkdir(mode=0o700)
+        set_owner(draft, SERVER_USER)
         write_private_file(password, credentials.administrator)
         set_owner(password, SERVER_USER)
         try:
@@ -292,11 +291,7 @@ class PostgresAdministrator(StoreAdministrator):
         access = self.access
         refusal = self._as_account(access.account, access.credentials.application, write, purpose="state")
         limit, hard = file_size_limits(self._list_processes()[0])
-        return {
-            "write_refused": refusal,
-            "consume_refused": "",
-            "file_limit": None if limit == hard else int(limit),
-        }
+        return {"write_refused": refusal, "consume_refused": "", "file_limit": None if limit == hard else int(limit)}
 
     def _list_processes(self) -> list[int]:
         async def read(connection: asyncpg.Connection) -> str:

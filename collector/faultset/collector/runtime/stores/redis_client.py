@@ -17,13 +17,7 @@ from redis.asyncio.connection import Connection
 
 from faultset.collector.runtime.http.caller import ClientContext
 from faultset.collector.runtime.http.client import Names
-from faultset.collector.runtime.stores.driver import (
-    BrokerMessage,
-    StoreAddress,
-    StoreClient,
-    StoreDriver,
-    StoreError,
-)
+from faultset.collector.runtime.stores.driver import BrokerMessage, StoreAddress, StoreClient, StoreDriver, StoreError
 
 MIN_TOPIC_MESSAGES = 50_000
 """Minimum number of messages that a topic keeps; older ones may be deleted."""
