@@ -210,6 +210,20 @@ class Stage:
             with error:
                 return error.code, error.read().decode()
 
+    def metrics(self, name: str) -> str:
+        """Return the metrics of a service."""
+        with urllib.request.urlopen(f"http://{self.addresses[name]}:9464/metrics", timeout=9) as response:
+            return response.read().decode()
+
+    def end(self, process: Process, name: str) -> None:
+        """End a program, and wait until nobody listens at its address."""
+        process.end()
+        self.wait(lambda: not self.listens(name), f"the end of {name}")
+
+    def log_in(self, timeout_s: float = 9.0) -> tuple[int, str]:
+        """Log in a user of the hotel."""
+        return self.ask("/user", "POST", timeout_s, username="Cornell_3", password="3333333333")
+
     def set_flag(self, name: str, variant: str) -> None:
         """Change the file of flags, as an edit of its ConfigMap does."""
         assert self.app.flags is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,9 +60,11 @@ def shop(tmp_path: Path, warm_parent: WarmParent) -> Iterator[Stage]:
 
 def served(shop: Stage, name: str) -> list[str]:
     """Return the series of requests that a service has answered."""
-    with urllib.request.urlopen(f"http://{shop.addresses[name]}:9464/metrics", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
-    return [line for line in lines if line.startswith("http_server_request_duration_seconds_count")]
+    return [
+        line
+        for line in shop.metrics(name).splitlines()
+        if line.startswith("http_server_request_duration_seconds_count")
+    ]
 
 
 def test_all_give_up_at_the_deadline_and_the_breaker_of_the_callee_opens(shop: Stage) -> None:

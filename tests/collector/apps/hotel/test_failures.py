@@ -72,8 +72,7 @@ def test_a_missing_registry_ends_a_starting_service_with_exit_code_1(stage: Stag
 def test_a_missing_cache_ends_a_service_at_the_next_request(stage: Stage, receiver: Receiver) -> None:
     processes = stage.start_all(*SEARCHING)
     assert stage.search()[0] == 200
-    processes["memcached-rate"].end()
-    stage.wait(lambda: not stage.listens("memcached-rate"), "the cache ends")
+    stage.end(processes["memcached-rate"], "memcached-rate")
     status, text = stage.search()
     assert (status, text) == (500, "rpc error: code = Unavailable desc = transport is closing\n")
     assert ended(stage, processes["rate"], "rate") == 2
@@ -183,20 +182,20 @@ def test_a_stopped_callee_hangs_its_callers_until_the_client_gives_up(stage: Sta
     processes = stage.start_all("consul", "mongodb-user", "user", "frontend")
     processes["user"].end(signal.SIGSTOP)
     with pytest.raises(TimeoutError):
-        stage.ask("/user", "POST", 0.5, username="Cornell_3", password="3333333333")
+        stage.log_in(0.5)
     stage.wait(lambda: len(receiver.spans) >= 2, "the spans of the given-up request")
     by_kind = {span.kind: span for span in receiver.spans}
     assert by_kind["client"].events == ("context canceled",)
     assert by_kind["server"].attributes["http.status_code"] == 499
     processes["user"].end(signal.SIGCONT)
-    assert stage.ask("/user", "POST", 9.0, username="Cornell_3", password="3333333333")[0] == 200
+    assert stage.log_in()[0] == 200
 
 
 def test_requests_are_served_while_nobody_takes_the_spans(stage: Stage) -> None:
     stage.telemetry = "http://127.77.0.1:9"
     processes = stage.start_all("consul", "mongodb-user", "user", "frontend")
     for _ in range(5):
-        assert stage.ask("/user", "POST", 9.0, username="Cornell_3", password="3333333333")[0] == 200
+        assert stage.log_in()[0] == 200
     processes["user"].end(signal.SIGTERM)
     assert ended(stage, processes["user"], "user") == 0
     assert "Traceback" not in processes["user"].log

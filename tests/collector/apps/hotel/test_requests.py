@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import urllib.request
 from collections import Counter, defaultdict
 
 import pytest
@@ -106,9 +105,7 @@ def test_every_kind_of_request_is_served_and_leaves_lines_with_its_trace(
     stage.wait(lambda: any(span.span == line[2] for span in receiver.spans), "the span of the line")
     assert next(span for span in receiver.spans if span.span == line[2]).trace == line[1]
 
-    url = f"http://{stage.addresses['frontend']}:9464/metrics"
-    with urllib.request.urlopen(url, timeout=9) as response:
-        lines = response.read().decode().splitlines()
+    lines = stage.metrics("frontend").splitlines()
     assert (
         'http_server_request_duration_seconds_count{http_request_method="POST",'
         'http_response_status_code="200",http_route="/user"} 2.0' in lines
@@ -140,7 +137,7 @@ def test_the_start_of_a_service_is_logged_as_in_the_original(stage: Stage) -> No
 
 def test_sigterm_ends_a_service_with_exit_code_0_and_its_last_spans(stage: Stage, receiver: Receiver) -> None:
     processes = stage.start_all("consul", "mongodb-user", "user", "frontend")
-    assert stage.ask("/user", "POST", 9.0, username="Cornell_3", password="3333333333")[0] == 200
+    assert stage.log_in()[0] == 200
     for name in ("user", "frontend", "consul"):
         processes[name].end(signal.SIGTERM)
         stage.wait(lambda name=name: not processes[name].alive, f"{name} ends")
@@ -153,7 +150,7 @@ def test_the_level_info_restores_the_silence_of_the_original(stage: Stage) -> No
         (stage.folder / "app.yaml").read_text().replace("label_key:", "log_level: info\nlabel_key:")
     )
     processes = stage.start_all("consul", "mongodb-user", "user", "frontend")
-    assert stage.ask("/user", "POST", 9.0, username="Cornell_3", password="3333333333")[0] == 200
+    assert stage.log_in()[0] == 200
     assert " TRC " not in processes["user"].log
     assert " INF " in processes["user"].log
 

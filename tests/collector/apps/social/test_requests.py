@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import urllib.request
 from collections import Counter
 from collections.abc import Collection
 
@@ -129,17 +128,13 @@ def test_lines_name_the_trace_and_metrics_are_exported(
     assert len({found and found[1] for found in traces.values()}) == 1
     assert "<info>: (TextService.cpp:82:main) Starting the text-service server..." in running["text-service"].log
     assert not any("Traceback" in process.log or "Unclosed" in process.log for process in running.values())
-    url = f"http://{social.addresses['text-service']}:9464/metrics"
-    with urllib.request.urlopen(url, timeout=9) as response:
-        lines = response.read().decode()
-    assert 'http_route="/TextService/ComposeText"} 1.0' in lines
+    assert 'http_route="/TextService/ComposeText"} 1.0' in social.metrics("text-service")
 
 
 def test_a_callee_that_is_gone_is_told_by_everybody_above_and_nothing_is_written(
     social: Stage, receiver: Receiver, running: dict[str, Process]
 ) -> None:
-    running["url-shorten-service"].end()
-    social.wait(lambda: not social.listens("url-shorten-service"), "the end of url-shorten-service")
+    social.end(running["url-shorten-service"], "url-shorten-service")
     status, text = compose(social)
     assert (status, text) == (500, "compose_post failure: Failed to connect to url-shorten-service\n")
     assert "<Host: url-shorten-service Port: 9090>: Connection refused" in running["text-service"].log
@@ -153,8 +148,7 @@ def test_a_callee_that_is_gone_is_told_by_everybody_above_and_nothing_is_written
 
 
 def test_a_later_write_that_fails_leaves_the_post(social: Stage, running: dict[str, Process]) -> None:
-    running["home-timeline-service"].end()
-    social.wait(lambda: not social.listens("home-timeline-service"), "the end of home-timeline-service")
+    social.end(running["home-timeline-service"], "home-timeline-service")
     assert compose(social) == (500, "compose_post failure: Failed to connect to home-timeline-service\n")
     assert social.redis("post-storage-mongodb", "HLEN", "post.post") == str(2 * 962 + 1)
     assert len(timeline(social, USER, "5")) == 3
@@ -179,16 +173,14 @@ def test_a_service_waits_for_a_database_that_refuses_it(social: Stage) -> None:
 
 
 def test_a_program_in_anothers_place_does_not_know_the_calls(social: Stage, running: dict[str, Process]) -> None:
-    running["media-service"].end()
-    social.wait(lambda: not social.listens("media-service"), "the end of media-service")
+    social.end(running["media-service"], "media-service")
     social.start("media-service", argv=["faultset-service", "unique-id-service"])
     social.wait(lambda: social.listens("media-service"), "the wrong program")
     assert compose(social) == (500, "compose_post failure: Invalid method name: 'ComposeMedia'\n")
 
 
 def test_a_cache_that_is_gone_fails_reads_and_is_told(social: Stage, running: dict[str, Process]) -> None:
-    running["home-timeline-redis"].end()
-    social.wait(lambda: not social.listens("home-timeline-redis"), "the end of the store")
+    social.end(running["home-timeline-redis"], "home-timeline-redis")
     status, text = social.ask(HOME, "GET", 20.0, user_id="5", start="0", stop="10")
     assert (status, text) == (500, "Get home-timeline failure: Failed to connect to Redis: Connection refused\n")
     assert len(timeline(social, USER, "5")) == 2
