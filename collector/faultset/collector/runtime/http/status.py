@@ -149,6 +149,36 @@ class ErrorTexts:
         return "cancelled by the caller"
 
 
+class GoErrorTexts(ErrorTexts):
+    """Base class for personas with the error texts of Go's net package and grpc-go."""
+
+    def connection_failed(self, error: BaseException | None, address: str) -> str:
+        match error:
+            case UnknownHostError():
+                return f"dial tcp: lookup {error.host}: no such host"
+            case ConnectionRefusedError():
+                return f"dial tcp {address}: connect: connection refused"
+            case ConnectionResetError():
+                return f"dial tcp {address}: connect: connection reset by peer"
+            case TimeoutError():
+                return f"dial tcp {address}: i/o timeout"
+            case OSError(strerror=str() as reason) if reason:
+                return f"dial tcp {address}: connect: {reason.lower()}"
+            case _:
+                return f"dial tcp {address}: {error}"
+
+    def call_failed(self, reason: str | None) -> str:
+        if reason is None:
+            return "transport is closing"
+        return f'connection error: desc = "transport: Error while dialing {reason}"'
+
+    def deadline_passed(self) -> str:
+        return "context deadline exceeded"
+
+    def call_given_up(self) -> str:
+        return "context canceled"
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpanStyle:
     """Attributes and status of spans; personas may choose another style."""
@@ -186,33 +216,3 @@ class SpanStyle:
     def is_endpoint_error(self, status: int) -> bool:
         """Return whether the span of an endpoint that responds with an HTTP status is an error."""
         return self.convention == "opentelemetry" and status >= _SERVER_ERROR
-
-
-class GoErrorTexts(ErrorTexts):
-    """Base class for personas with the error texts of Go's net package and grpc-go."""
-
-    def connection_failed(self, error: BaseException | None, address: str) -> str:
-        match error:
-            case UnknownHostError():
-                return f"dial tcp: lookup {error.host}: no such host"
-            case ConnectionRefusedError():
-                return f"dial tcp {address}: connect: connection refused"
-            case ConnectionResetError():
-                return f"dial tcp {address}: connect: connection reset by peer"
-            case TimeoutError():
-                return f"dial tcp {address}: i/o timeout"
-            case OSError(strerror=str() as reason) if reason:
-                return f"dial tcp {address}: connect: {reason.lower()}"
-            case _:
-                return f"dial tcp {address}: {error}"
-
-    def call_failed(self, reason: str | None) -> str:
-        if reason is None:
-            return "transport is closing"
-        return f'connection error: desc = "transport: Error while dialing {reason}"'
-
-    def deadline_passed(self) -> str:
-        return "context deadline exceeded"
-
-    def call_given_up(self) -> str:
-        return "context canceled"
