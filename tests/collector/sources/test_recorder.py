@@ -16,7 +16,6 @@ from faultset.collector.platforms.fake import FakePlatform, FakeSource
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.contract import SampledSource
 from faultset.collector.sources.recorder import (
-    GROUP,
     SourceRecorder,
     check_together,
     load_source,
@@ -25,7 +24,6 @@ from faultset.collector.sources.recorder import (
 )
 from faultset.collector.testing import check_source
 from faultset.core.errors import PlatformError, UsageError
-from faultset.core.plugins import plugins
 from faultset.datasets.format.schemas import AddedColumn
 from faultset.datasets.metrics.roles import MetricRole
 
@@ -45,11 +43,6 @@ class Meter(SampledSource):
 
 def like(**attributes: Any) -> type:
     return type("Changed", (Meter,), {"__doc__": Meter.__doc__, **attributes})
-
-
-@pytest.mark.parametrize("name", sorted({*plugins(GROUP)} - {"exemplars"}))
-def test_every_installed_source_keeps_what_sources_promise(name: str) -> None:
-    check_source(name)
 
 
 class MetricsWithExemplars(FakeSource):

@@ -52,11 +52,17 @@ class HasEvents(Protocol):
     events: list[EventRecord]
 
 
-class EventSource:
+class _RecordedSource:
+    interval_s: float | None = None
+
+    def close(self) -> None:
+        """Do nothing; no file is open."""
+
+
+class EventSource(_RecordedSource):
     """The source of events."""
 
     table = "events"
-    interval_s: float | None = None
 
     def __init__(self, log: HasEvents):
         self._log = log
@@ -73,15 +79,12 @@ class EventSource:
         # another thread appends, so only the beginning is changed
         del self._log.events[: sum(1 for _ in takewhile(lambda event: event.time_ns < before_ns, self._log.events))]
 
-    def close(self) -> None:
-        """Do nothing; no file is open."""
 
-
-class ObjectSource:
+class ObjectSource(_RecordedSource):
     """The source of object states, with a row on every change and every ten seconds."""
 
     table = "objects"
-    interval_s: float | None = OBJECT_INTERVAL_S
+    interval_s = OBJECT_INTERVAL_S
 
     def __init__(self, log: ChangeLog):
         self._log = log
@@ -94,11 +97,8 @@ class ObjectSource:
     def discard(self, before_ns: int) -> None:
         self._log.discard(before_ns)
 
-    def close(self) -> None:
-        """Do nothing; no file is open."""
 
-
-class LogSource:
+class LogSource(_RecordedSource):
     """The source of log records, which also reads the logs of removed containers and pods.
 
     Parameters
@@ -108,7 +108,6 @@ class LogSource:
     """
 
     table = "logs"
-    interval_s: float | None = None
 
     def __init__(self, folder: Path, service_of_pod: Callable[[str], str | None]):
         self._folder = folder
@@ -123,9 +122,6 @@ class LogSource:
         """Skip the lines before a time in all later snapshots."""
         files = [*self._folder.glob("*/*/*.log")]
         self._offsets = {path: _find_offset(path, before_ns, self._offsets.get(path, 0)) for path in files}
-
-    def close(self) -> None:
-        """Do nothing; no file is open."""
 
     def _rows(self, start_ns: int, end_ns: int) -> Iterator[dict[str, Any]]:
         for path in sorted(self._folder.glob("*/*/*.log"), key=_sort_key):
