@@ -3,8 +3,8 @@
     python scripts/compare_leaderboards.py ../before . datasets/sample
     python scripts/compare_leaderboards.py ../before . datasets/core-2 -- --tasks localization --baselines named
 
-Each checkout needs a `.venv` with faultset. Exits with 1 if a value differs. Code hashes, library versions and the
-version of the format are ignored.
+Each checkout needs a `.venv` with faultset. Exits with 1 if a value differs. Code hashes, library versions, the version
+of the format, and measured times and memory are ignored.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 IGNORED = ("code", "method_codes", "libraries", "leaderboard_version")
+"""Fields of the leaderboard."""
+MEASURED = ("seconds", "fit_seconds", "peak_bytes")
+"""Fields of its entries."""
 
 
 def evaluate_with(checkout: Path, dataset: Path, options: list[str], out: Path) -> dict[str, Any]:
@@ -44,7 +47,7 @@ def list_differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
         before, after = index_by_name(before) or before, index_by_name(after) or after
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}, key=str):
-            if key not in IGNORED or path:
+            if key not in (MEASURED if path else IGNORED):
                 yield from list_differences(before.get(key), after.get(key), f"{path}/{key}")
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for number, (old, new) in enumerate(zip(before, after, strict=True)):
