@@ -24,7 +24,7 @@ from faultset.collector.faults.registry import faults
 from faultset.collector.plans.plan import random_draws, read_plan
 from faultset.collector.verdicts.client_requests import ComparisonWindows, SliTest, as_seen_at, sli_tests, with_load
 from faultset.collector.verdicts.exact_tests import compute_binomial_interval
-from faultset.collector.verdicts.incident_verdicts import PlannedRecording, find_planned_recordings
+from faultset.collector.verdicts.later_verdicts import PlannedRecording, find_planned_recordings
 from faultset.collector.verdicts.verdict import judge_episode
 from faultset.core.times import SECOND_NS
 from faultset.datasets import open_dataset

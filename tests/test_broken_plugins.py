@@ -18,7 +18,7 @@ from faultset.baselines.registry import get_baseline, list_baselines
 from faultset.collector.apps import load_app, load_apps
 from faultset.collector.faults.registry import faults, get_fault
 from faultset.collector.load.driver import driver_class
-from faultset.collector.mitigation.mitigators import load_mitigator
+from faultset.collector.mitigation.attempts import load_mitigator
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.sources.recorder import load_source, load_sources
 from faultset.core.errors import UsageError

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeHost, EpisodeResult
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
-from faultset.collector.campaigns.local_executor import LocalExecutor
+from faultset.collector.campaigns.executors import LocalExecutor
 from faultset.collector.episodes import actions, process, recording
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.requests import make_request

@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 
 from faultset.collector.campaigns.episode_processes import EpisodeHost
-from faultset.collector.campaigns.executors import run_episodes
-from faultset.collector.campaigns.local_executor import LocalExecutor
+from faultset.collector.campaigns.executors import LocalExecutor, run_episodes
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.plan import profile_phases
 from faultset.collector.plans.requests import make_request

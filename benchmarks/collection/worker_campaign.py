@@ -24,10 +24,9 @@ import psutil
 from dask import config
 from distributed import Client, LocalCluster
 
-from faultset.collector.campaigns.dask_executor import DaskExecutor
+from faultset.collector.campaigns.dask_executor import DaskExecutor, EpisodeRun, WorkerAssignment
 from faultset.collector.campaigns.destinations import FolderDestination
 from faultset.collector.campaigns.executors import CampaignProgress, run_episodes
-from faultset.collector.campaigns.worker_episodes import EpisodeRun, WorkerAssignment
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.campaign_plans import plan_campaign
 from faultset.collector.plans.requests import make_request

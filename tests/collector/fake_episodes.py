@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from faultset.collector.campaigns import local_executor
+from faultset.collector.campaigns import executors
 from faultset.collector.campaigns.episode_processes import EpisodeResult, RunningEpisode
 from faultset.collector.campaigns.episode_queue import SlotState, WaitingEpisode
 from faultset.collector.episodes.messages import EpisodeOutcome
@@ -111,7 +111,7 @@ class FakeExecutor:
         def make(host: object, root: Path, settings: object, **options: Any) -> FakeExecutor:
             return FakeExecutor(root, run)
 
-        monkeypatch.setattr(local_executor, "LocalExecutor", make)
+        monkeypatch.setattr(executors, "LocalExecutor", make)
 
     def check_slot(self) -> SlotState:
         """Allow one episode at a time."""

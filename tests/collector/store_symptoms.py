@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from faultset.collector.apps import load_app
+from faultset.collector.episodes.fault_steps import try_on_platform
 from faultset.collector.episodes.recording import recorded_rows
-from faultset.collector.episodes.trial import try_on_platform
 from faultset.collector.faults.registry import get_fault
-from faultset.collector.plans.chosen_stores import with_stores
+from faultset.collector.plans.planned_app import with_stores
 from faultset.collector.platforms.hosts import PlatformHost
 from faultset.collector.platforms.journal import Journal
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import faultset.collector
 from faultset.collector import Plan, collect, make_request, plan_campaign
@@ -16,6 +17,7 @@ from faultset.collector.campaigns import collection
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
 from faultset.collector.campaigns.records import as_options, read_campaign
 from faultset.collector.cli.campaigns import format_config, read_config
+from faultset.collector.cli.collect import collect as collect_command
 from faultset.collector.cli.output import print_summary
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.recorded_plans import read_recorded_plans
@@ -51,9 +53,12 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> dict[str, EpisodeOutcome]:
     monkeypatch.setattr(collection, "create_version", make_version)
     monkeypatch.setattr(collection, "list_versions", lambda root: [])
     monkeypatch.setattr(collection, "_has_version", lambda root, episodes: not ran)
-    monkeypatch.setattr(
-        collection, "collected_outcome", lambda root, plan: EpisodeOutcome(episode=plan.episode, verdict="latent")
-    )
+
+    def find_outcome(root: Path, plan: Plan) -> EpisodeOutcome | None:
+        is_present = (root / "episodes" / plan.episode).exists()
+        return EpisodeOutcome(episode=plan.episode, verdict="latent") if is_present else None
+
+    monkeypatch.setattr(collection, "find_outcome", find_outcome)
     return outcomes
 
 
@@ -219,3 +224,60 @@ def test_recordings_elsewhere_are_refused_by_the_option(
         collect(request, out=out or str(tmp_path / "out"), scheduler=scheduler)
     assert message in str(error.value)
     assert [*tmp_path.iterdir()] == []
+
+
+CONFIG = """
+faults: [target-port, pod-kill]
+apps: hotel
+seed: 7
+profile: quick
+healthy: 50s
+normal: 2
+"""
+
+
+def planned(*words: str) -> list[dict]:
+    done = CliRunner().invoke(collect_command, [*words, "--dry-run", "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_a_campaign_file_stands_for_its_options(tmp_path: Path) -> None:
+    path = tmp_path / "campaign.yaml"
+    path.write_text(CONFIG)
+    words = "--faults target-port,pod-kill --apps hotel --seed 7 --profile quick --healthy 50s --normal 2".split()
+    assert planned("--config", str(path)) == planned(*words)
+
+
+def test_options_on_the_command_line_win_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "campaign.yaml"
+    path.write_text(CONFIG)
+    rows = planned("--config", str(path), "--faults", "pod-failure", "--normal", "0")
+    assert [row["fault"] for row in rows] == ["pod-failure"]
+    assert rows[0]["view_s"] == 95.0
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("fualts: all", 'unknown option "fualts"; did you mean "faults" or "faulty"?'),
+        ("- all", "must be a mapping of options of collect, but is a list"),
+        ("faults: {a: b}", 'option "faults" in campaign file'),
+        ("faults: [", "is not YAML"),
+        ("{faults: all, apps: hotel, seed: many}", "'many' is not a valid integer"),
+        ("{faults: all, apps: hotel, healthy: 5 parsecs}", "is not a duration"),
+    ],
+)
+def test_a_wrong_campaign_file_gets_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "campaign.yaml"
+    path.write_text(text)
+    done = CliRunner().invoke(collect_command, ["--config", str(path), "--out", str(tmp_path / "data")])
+    assert done.exit_code == 2, done.output
+    assert sentence in done.output
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_campaign_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    done = CliRunner().invoke(collect_command, ["--config", str(tmp_path / "none.yaml")])
+    assert done.exit_code == 2
+    assert "cannot be read (No such file or directory)" in done.output

@@ -64,12 +64,7 @@ def run_episode(host: HostLimit, clock: Clock, outcome: EpisodeOutcome) -> None:
 
 
 def test_as_many_run_as_are_allowed_while_the_host_is_free(host: HostLimit) -> None:
-    assert [bool(host.reason_to_wait(recording(running, FREE))) for running in range(4)] == [
-        False,
-        False,
-        False,
-        True,
-    ]
+    assert [bool(host.reason_to_wait(recording(running, FREE))) for running in range(4)] == [False, False, False, True]
 
 
 @pytest.mark.parametrize(

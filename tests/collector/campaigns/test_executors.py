@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,11 @@ import pytest
 from faultset.collector.campaigns import episode_queue, executors
 from faultset.collector.campaigns.episode_processes import EpisodeHost, EpisodeResult
 from faultset.collector.campaigns.episode_queue import OWN_ATTEMPTS, EpisodeQueue, WaitingEpisode
-from faultset.collector.campaigns.executors import CampaignProgress, run_episodes
-from faultset.collector.campaigns.local_executor import LocalExecutor
+from faultset.collector.campaigns.executors import CampaignProgress, LocalExecutor, run_episodes
 from faultset.collector.episodes.host_pressure import CpuUse
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.plan import Plan
+from faultset.datasets.dataset import open_dataset
 from tests.collector.fake_episodes import FakeEpisodes, plans, wait_for
 from tests.collector.plan_samples import PLAN
 
@@ -172,3 +174,32 @@ def test_what_a_result_asks_for_runs_after_the_others(fake: FakeEpisodes, tmp_pa
     )
     executor.close()
     assert [result.plan for result in results] == [first, second, further]
+
+
+COLLECT = "from faultset.collector.cli.collect import collect; collect()"
+OPTIONS = (
+    "--faults target-port,pod-kill --apps hotel --normal 1 --seed 3 "
+    "--warmup 6s --healthy 20s --faulty 20s --cooldown 2s -v"
+).split()
+
+
+@pytest.fixture
+def busy_loops() -> Iterator[None]:
+    """Keep every core busy."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+@pytest.mark.slow
+def test_a_campaign_completes_while_another_process_keeps_all_cores_busy(busy_loops: None, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COLLECT, *OPTIONS, "--out", str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1500)
+    assert done.returncode == 0, done.stderr
+    dataset = open_dataset(tmp_path / "data")
+    assert len(dataset.episodes) == 3
+    print(done.stderr)

@@ -19,13 +19,7 @@ import pytest
 
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
-from tests.collector.campaigns.test_killed_campaigns import (
-    COMMAND,
-    phases_of,
-    processes_of,
-    scratch_of,
-    wait_for,
-)
+from tests.collector.campaigns.test_killed_campaigns import COMMAND, phases_of, processes_of, scratch_of, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("working_folders")]
 

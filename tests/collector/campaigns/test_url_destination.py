@@ -14,10 +14,10 @@ from click.testing import CliRunner
 
 from faultset.collector.campaigns import collection, destinations
 from faultset.collector.campaigns.collection import collect
+from faultset.collector.campaigns.dask_executor import EpisodeWorker, WorkerAssignment
 from faultset.collector.campaigns.destinations import FolderDestination, UrlDestination, open_destination
 from faultset.collector.campaigns.episode_processes import EpisodeHost
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
-from faultset.collector.campaigns.worker_episodes import EpisodeWorker, WorkerAssignment
 from faultset.collector.cli.output import print_summary
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.campaign_plans import plan_campaign

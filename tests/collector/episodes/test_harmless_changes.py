@@ -11,11 +11,11 @@ import pytest
 from scipy import stats
 
 from faultset.collector.apps import load_apps
-from faultset.collector.episodes.harmless_changes import POD_KINDS, DecoySchedule, disturb
+from faultset.collector.episodes.harmless_changes import POD_KINDS, DecoySchedule, age_application, disturb
 from faultset.collector.episodes.health import unready_workloads
 from faultset.collector.faults.deployments import get_container
 from faultset.collector.faults.registry import FaultSpec, faults, get_fault
-from faultset.collector.plans.decoys import DECOY_KINDS, Decoy, draw_decoys, eligible_services
+from faultset.collector.plans.timeline import DECOY_KINDS, Decoy, draw_decoys, eligible_services
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.hosts import QUICK, Phases
 from faultset.collector.platforms.journal import Journal
@@ -200,3 +200,30 @@ def test_a_service_that_is_rolled_out_does_not_count_as_unready(tmp_path: Path) 
     assert unready_workloads(platform) == "geo not ready"
     assert unready_workloads(platform, {"geo"}) == ""
     assert unready_workloads(platform, {"rate"}) == "geo not ready"
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_an_aged_application_has_old_replica_sets_and_nothing_to_undo(name: str, tmp_path: Path) -> None:
+    platform = FakePlatform(APPS[name], Journal(tmp_path / "journal.jsonl"))
+    platform.deploy()
+    before = {one["metadata"]["name"] for one in platform.list("ReplicaSet")}
+    assert age_application(platform, np.random.default_rng(0))
+    assert {one["metadata"]["name"] for one in platform.list("ReplicaSet")} > before
+    assert any(one["metadata"]["generation"] > 1 for one in platform.list("Deployment"))
+    assert platform.journal.open_undo_operations()
+    platform.journal.accept()
+    assert platform.journal.open_undo_operations() == []
+
+
+def test_restarted_services_are_not_rolled_out_at_the_same_time(tmp_path: Path) -> None:
+    app = APPS["hotel"]
+    base = FakePlatform(app, Journal(tmp_path / "base.jsonl"))
+    base.deploy()
+    for seed in range(10):
+        platform = FakePlatform.from_state(app, Journal(tmp_path / f"{seed}.jsonl"), base.state())
+        age_application(platform, np.random.default_rng(seed))
+        rolled_out = {call[2] for call in platform.calls if call[0] == "patch"}
+        killed = {pod.rpartition("-")[0].rpartition("-")[0] for verb, pod, *_ in platform.calls if verb == "kill"}
+        assert rolled_out
+        assert killed
+        assert not rolled_out & killed

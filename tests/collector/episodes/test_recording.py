@@ -20,7 +20,6 @@ def judgement(*firing: str, reason: str = "") -> Judgement:
         first_manifest_ns=None,
         evidence=(),
         impact=impact,
-        target_changed=False,
         void_reason=reason,
     )
 

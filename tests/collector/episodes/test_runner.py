@@ -16,8 +16,8 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.episodes import actions, fault_steps, health
+from faultset.collector.episodes.actions import EpisodeOptions
 from faultset.collector.episodes.host_pressure import CpuPressure
-from faultset.collector.episodes.options import EpisodeOptions
 from faultset.collector.episodes.records import SYSTEM_CLOCK, EpisodeClock
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.faults.registry import get_fault

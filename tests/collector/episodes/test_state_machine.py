@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
-from faultset.collector.plans.decoys import Decoy
 from faultset.collector.plans.plan import Draws
+from faultset.collector.plans.timeline import Decoy
 from faultset.core.times import SECOND_NS as SECOND
 from tests.collector.plan_samples import PLAN
 

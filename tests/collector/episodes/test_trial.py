@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from faultset.collector.apps import load_app
-from faultset.collector.episodes.trial import try_on_platform
+from faultset.collector.episodes.fault_steps import try_on_platform
 from faultset.collector.faults.registry import FaultSpec, get_fault
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal import Journal
@@ -39,3 +41,17 @@ def test_a_check_that_still_sees_the_fault_after_the_undo_is_an_error(tmp_path: 
     spec = replace(get_fault("target-port"), check=lambda platform, target, parameters, before: "always")
     with pytest.raises(PlatformError, match="must be gone after the undo, but its check still detects it: always"):
         trial_of(spec, tmp_path)
+
+
+HEAVY = {
+    "faultset.collector.episodes.messages": ("aiohttp", "click", "jsonpatch", "redis", "yaml"),
+    "faultset.collector.campaigns.executors": ("aiohttp", "click", "jsonpatch", "redis", "yaml"),
+    "faultset.collector.episodes.process": ("click", "jsonpatch", "faultset.collector.mitigation.commands"),
+}
+
+
+@pytest.mark.parametrize("module", HEAVY)
+def test_a_module_brings_nothing_of_what_few_episodes_need(module: str) -> None:
+    code = f"import sys, {module}; print([name for name in {HEAVY[module]!r} if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert shown.stdout.strip() == "[]"

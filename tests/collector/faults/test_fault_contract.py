@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from faultset.collector.apps import AppSpec, app_names, load_app
-from faultset.collector.faults.pods import list_pods
+from faultset.collector.faults.deployments import list_pods
 from faultset.collector.faults.registry import FaultSpec, faults
 from faultset.collector.mitigation.judge import HealthyState, RepairJudge
 from faultset.collector.plans.fault_choice import unavailable_reason

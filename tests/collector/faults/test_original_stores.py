@@ -9,7 +9,7 @@ from store_symptoms import symptoms
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import get_fault
-from faultset.collector.plans.chosen_stores import original_servers, store_servers, with_stores
+from faultset.collector.plans.planned_app import original_servers, store_servers, with_stores
 from faultset.collector.platforms.local.host import LocalHost
 from faultset.core.errors import FaultsetError
 

@@ -1,4 +1,4 @@
-"""Definitions of faults: what is refused, in one sentence."""
+"""Declarations of faults, their registry and their targets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import fault, faults
+from faultset.collector.spec.routes import services_reached
 
 
 def test_a_second_fault_of_a_name_is_refused_with_both_owners() -> None:
@@ -75,3 +76,29 @@ def test_a_store_at_fault_is_found_by_naming_who_uses_it_only_where_the_cause_is
             }
             shared |= {name} if accepted - stores else set()
     assert shared == {"revoke-auth", "user-unregistered", "poison-message"}
+
+
+def test_services_without_a_port_are_no_targets_of_faults_of_services() -> None:
+    shop = load_app("astronomy-shop")
+    assert {name for name in ("target-port", "wrong-selector") if "accounting" in faults()[name].targets(shop)} == set()
+    assert "accounting" in faults()["scale-to-zero"].targets(shop)
+
+
+def test_a_cache_that_no_step_uses_is_no_target_of_network_faults() -> None:
+    targets = faults()["bandwidth-limit"].targets(load_app("social"))
+    assert "url-shorten-memcached" not in targets
+    assert {"user-memcached", "post-storage-memcached", "home-timeline-redis"} <= set(targets)
+
+
+def test_requests_for_images_reach_the_service_that_is_held_responsible_for_their_delay() -> None:
+    app = load_app("astronomy")
+    (target,) = faults()["image-slow-load"].targets(app)
+    (reached,) = [services for endpoint, services in services_reached(app).items() if "/images/" in endpoint]
+    assert target in reached
+
+
+def test_every_flag_of_an_application_has_a_fault_on_the_service_that_it_names() -> None:
+    app = load_app("astronomy")
+    assert app.flags is not None
+    specs = [spec for spec in faults().values() if spec.inject.__module__.endswith(".flags")]
+    assert sorted(spec.targets(app)[0] for spec in specs) == sorted(flag.service for flag in app.flags.flags.values())

@@ -1,25 +1,31 @@
-"""Repairs of a live fault on the platform in memory, with a clock that only waiting moves on."""
+"""Attempts to repair an application: by commands, by the controls, and by a mitigator."""
 
 from __future__ import annotations
 
 import json
+import os
+import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from faultset.collector.apps import load_app
+from faultset.collector.episodes.actions import EpisodeOptions
 from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.messages import EpisodeOutcome
-from faultset.collector.episodes.options import EpisodeOptions
 from faultset.collector.episodes.runner import EpisodeRunner
-from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
-from faultset.collector.mitigation.repairs import MITIGATION_PHASES, build_repair_order
+from faultset.collector.mitigation import attempts
+from faultset.collector.mitigation.attempts import CallQueue, Mitigator, load_mitigator, run_mitigator
+from faultset.collector.mitigation.messages import MitigationResult, MitigatorOrder, RepairOrder
+from faultset.collector.mitigation.repairs import MITIGATION_PHASES, build_repair_order, read_command_lines
 from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.fake import FakePlatform
 from faultset.collector.platforms.journal import Journal
-from faultset.core.errors import PlatformError
+from faultset.core.errors import PlatformError, UsageError
 from tests.collector.plan_samples import PLAN
 
 SECOND = 1_000_000_000
@@ -232,3 +238,96 @@ def test_an_interrupt_during_the_repair_undoes_the_fault(tmp_path: Path) -> None
     assert outcome.failure == "interrupted during the repair"
     assert platform.journal.open_undo_operations() == []
     assert platform.get("Service", "geo")["spec"]["ports"][0]["targetPort"] == 8083
+
+
+ORDER = MitigatorOrder(mitigator="operator", seconds=0.2)
+
+
+def mitigated(
+    work: Callable[[CallQueue], Mapping[str, Any]], between: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    queue = CallQueue()
+
+    def of(mitigator: Mitigator) -> Mapping[str, Any]:
+        return work(queue)
+
+    return run_mitigator(ORDER, of, queue, between, time.monotonic_ns)
+
+
+def test_calls_are_carried_out_in_the_thread_of_the_episode() -> None:
+    def work(queue: CallQueue) -> Mapping[str, Any]:
+        inside = queue.run(threading.current_thread)
+        return {"same": inside is threading.main_thread(), "own": threading.current_thread() is inside}
+
+    assert mitigated(work) == {"same": True, "own": False}
+
+
+def test_a_call_that_fails_fails_in_the_thread_of_the_mitigator() -> None:
+    def work(queue: CallQueue) -> Mapping[str, Any]:
+        with pytest.raises(ZeroDivisionError):
+            queue.run(lambda: 1 // 0)
+        return {"went": "on"}
+
+    assert mitigated(work) == {"went": "on"}
+
+
+def test_code_that_fails_is_a_reason_in_the_record() -> None:
+    assert "RuntimeError: no idea" in mitigated(lambda queue: (_ for _ in ()).throw(RuntimeError("no idea")))["failure"]
+
+
+def test_a_mitigator_that_hangs_is_left_behind_and_its_later_calls_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "GRACE_S", 0.1)
+    waits, failed = threading.Event(), threading.Event()
+
+    def work(queue: CallQueue) -> Mapping[str, Any]:
+        waits.wait(20)
+        with pytest.raises(PlatformError, match="the time limit of the repair has passed"):
+            queue.run(lambda: None)
+        failed.set()
+        return {}
+
+    assert mitigated(work) == {"failure": "it did not end within 0.2 s"}
+    waits.set()
+    assert failed.wait(20)
+
+
+def test_an_episode_that_ends_meanwhile_ends_the_work() -> None:
+    def ends() -> None:
+        raise PlatformError("interrupted during the repair")
+
+    with pytest.raises(PlatformError, match="interrupted"):
+        mitigated(lambda queue: {"slept": threading.Event().wait(0.3)}, ends)
+
+
+def test_an_unknown_mitigator_is_named() -> None:
+    with pytest.raises(UsageError, match='unknown mitigator "nobody"'):
+        load_mitigator("nobody")
+
+
+def test_a_file_has_one_command_a_line_with_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "repair.txt"
+    path.write_text("# first look\n\nkubectl get pods\nkubectl patch svc geo \\\n  -p '{}'\n")
+    assert read_command_lines(path) == [(3, "kubectl get pods"), (4, "kubectl patch svc geo    -p '{}'")]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "has no command"),
+        (b"# nothing\n", "has no command"),
+        (b"kubectl get \\\n", "line 1: the command ends with a backslash"),
+        (b"\xff\xfe", "must be text in UTF-8"),
+        (b"x" * 2_000_000, "must have at most"),
+    ],
+)
+def test_a_file_without_commands_is_refused(tmp_path: Path, content: bytes, sentence: str) -> None:
+    path = tmp_path / "repair.txt"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=sentence):
+        read_command_lines(path)
+
+
+def test_a_pipe_in_place_of_a_file_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="must be a regular file, but is a named pipe"):
+        read_command_lines(tmp_path / "pipe")

@@ -14,13 +14,8 @@ from faultset.collector.cli.collect import collect
 from faultset.collector.faults.registry import faults
 from faultset.collector.plans.campaign_plans import describe_campaign, plan_campaign, shorten_recording
 from faultset.collector.plans.plan import Plan
-from faultset.collector.plans.recording_plan import (
-    LENGTH_SPREAD,
-    compute_min_gap_s,
-    draw_recording_decoys,
-    max_incidents,
-)
 from faultset.collector.plans.requests import make_request
+from faultset.collector.plans.timeline import LENGTH_SPREAD, compute_min_gap_s, draw_recording_decoys, max_incidents
 from faultset.core.errors import UsageError
 
 FAULTS = ["target-port", "missing-service", "network-loss", "cpu-throttle"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from faultset.collector.faults.pods import list_pods
+from faultset.collector.faults.deployments import list_pods
 from faultset.collector.faults.registry import FaultSpec, faults
 from faultset.collector.testing import check_fault
 

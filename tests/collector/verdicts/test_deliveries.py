@@ -13,12 +13,7 @@ from faultset.collector.verdicts.verdict import SPAN_COLUMNS, find_deliveries, j
 
 SECOND = 1_000_000_000
 MESSAGES = 200
-WINDOWS = ComparisonWindows(
-    start_ns=0,
-    reference_end_ns=80 * SECOND,
-    onset_ns=100 * SECOND,
-    end_ns=200 * SECOND,
-)
+WINDOWS = ComparisonWindows(start_ns=0, reference_end_ns=80 * SECOND, onset_ns=100 * SECOND, end_ns=200 * SECOND)
 
 
 def span(at_ns: int, name: str, parent: str | None, service: str, kind: str, **attributes: Any) -> dict[str, Any]:

@@ -17,25 +17,20 @@ from faultset.collector.campaigns.dask_executor import check_for_workers, open_w
 from faultset.collector.campaigns.destinations import Destination, open_destination
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
-from faultset.collector.campaigns.executors import CampaignHost, CampaignProgress, Executor, run_episodes
-from faultset.collector.campaigns.local_executor import ThisMachine
-from faultset.collector.campaigns.output_folder import (
-    await_removal_or_notify,
-    make_output_folder,
-    remove_abandoned,
-)
-from faultset.collector.campaigns.provenance import collector_code, command_line, count_void_attempts
+from faultset.collector.campaigns.executors import CampaignHost, CampaignProgress, Executor, ThisMachine, run_episodes
+from faultset.collector.campaigns.output_folder import await_removal_or_notify, make_output_folder, remove_abandoned
 from faultset.collector.campaigns.records import (
     CampaignResult,
     campaign_file,
     code_changes,
-    collected_outcome,
-    is_collected,
+    collector_code,
+    command_line,
+    count_void_attempts,
+    find_outcome,
     record_failures,
     write_campaign,
 )
-from faultset.collector.faults.registry import get_fault
-from faultset.collector.faults.unsupported import unsupported_faults
+from faultset.collector.faults.registry import get_fault, unsupported_faults
 from faultset.collector.plans.campaign_plans import (
     campaign_id,
     describe_campaign,
@@ -167,7 +162,6 @@ class _PlanSource:
 
     @property
     def requested_faults(self) -> tuple[str, ...]:
-        """Faults that the user named."""
         return self.request.faults if self.request else ()
 
     def plan_again(self, run: int) -> tuple[Plan, ...]:
@@ -244,11 +238,10 @@ class _Campaign:
     def run(
         self, executor: Executor, progress: Callable[[CampaignProgress], None], should_stop: Callable[[], bool]
     ) -> CampaignResult:
-        """Run the episodes that the dataset lacks."""
         present = [
-            EpisodeResult(plan=plan, outcome=collected_outcome(self.root, plan), attempts=0, wall_s=0.0)
+            EpisodeResult(plan=plan, outcome=outcome, attempts=0, wall_s=0.0)
             for plan in self.plans
-            if is_collected(self.root, plan)
+            if (outcome := find_outcome(self.root, plan)) is not None
         ]
         unfinished = [plan for plan in self.plans if plan.episode not in {result.episode for result in present}]
         earlier_s = {plan.episode: recorded_s(self.root, plan.episode) for plan in unfinished if plan.recording}
@@ -377,7 +370,6 @@ def _has_chunks(root: Path, recordings: Sequence[str]) -> bool:
 
 
 def _without_incidents(plan: Plan, faults: Collection[str]) -> Plan:
-    """Return a plan without the incidents of some faults."""
     if plan.recording is None:
         return plan
     incidents = tuple(incident for incident in plan.recording.incidents if incident.fault not in faults)
@@ -389,7 +381,6 @@ def _name_unit(plans: Sequence[Plan]) -> str:
 
 
 def _find_dependent_faults(unsupported: Mapping[str, str], plans: Sequence[Plan]) -> list[str]:
-    """Return the faults that are planned only together with a fault that cannot be injected."""
     names = [{fault.fault for fault in plan.faults} for plan in plans]
     possible = {name for episode in names if unsupported.keys().isdisjoint(episode) for name in episode}
     return sorted(set().union(*names) - possible - unsupported.keys())

@@ -1,4 +1,8 @@
-"""Run the episodes of a campaign on dask workers; episodes of lost workers are repeated."""
+"""Run the episodes of a campaign on dask workers; episodes of lost workers are repeated.
+
+A worker runs each episode in a separate folder and moves it into the dataset once it is finished; see
+`faultset.collector.campaigns.output_folder` and `faultset.collector.campaigns.destinations`.
+"""
 
 from __future__ import annotations
 
@@ -8,57 +12,181 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from platform import node
 from typing import TYPE_CHECKING, Any
 
 from faultset.collector.campaigns.destinations import Destination
-from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeResult
-from faultset.collector.campaigns.episode_queue import SlotState, WaitingEpisode
+from faultset.collector.campaigns.episode_processes import PROGRAM, EpisodeHost, EpisodeResult
+from faultset.collector.campaigns.episode_queue import SlotState, StartedEpisode, WaitingEpisode
 from faultset.collector.campaigns.executors import ExecutorLost
-from faultset.collector.campaigns.provenance import describe_machine
-from faultset.collector.campaigns.worker_episodes import (
-    RESOURCE,
-    TOPIC,
-    EpisodeRun,
-    WorkerAssignment,
-    run_on_dask,
-    stop_here,
+from faultset.collector.campaigns.output_folder import (
+    RemovalResult,
+    WorkerFolder,
+    remove_abandoned_runs,
+    remove_lost_episode,
 )
+from faultset.collector.campaigns.records import describe_machine
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.plans.plan import Plan
 from faultset.collector.plans.recorded_plans import identify_code
 from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.dask_clients import connect_client, list_connection_errors
-from faultset.core.errors import FaultsetError, PlatformError, UsageError, in_one_sentence
+from faultset.core.errors import DataError, FaultsetError, PlatformError, UsageError, in_one_sentence
+from faultset.core.files import translate_resource_errors
 from faultset.core.printable import count_text
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
+RESOURCE = "episode"
+"""Resource of dask workers: maximum number of concurrent episodes."""
+TOPIC = "faultset-episodes"
+"""Dask topic on which workers report the phases of their episodes."""
+_POLL_INTERVAL_S = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerAssignment:
+    waiting: WaitingEpisode
+    destination: Destination
+    """Dataset of the episode."""
+    campaign: str
+    """Id of the campaign; its file is in the dataset."""
+    run: str
+    """Id of the `collect` command, which can stop all its episodes at once."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the platform's host."""
+    program: Sequence[str] = PROGRAM
+    """Interpreter arguments that run the episode."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeRun:
+    """Outcome and duration of an assignment."""
+
+    outcome: EpisodeOutcome
+    wall_s: float
+
+
+Report = Callable[[str], None]
+"""Called with each phase that an episode enters; the first is `waiting`."""
+
+
+class EpisodeWorker:
+    """Runs assignments, each in its caller's thread and in a separate folder."""
+
+    def __init__(self, host: EpisodeHost) -> None:
+        self._host = host
+        self._stopped: set[str] = set()
+
+    def stop(self, run: str) -> None:
+        """Undo and end the episodes of a command, and start no more of them."""
+        self._stopped.add(run)
+
+    def run(self, assignment: WorkerAssignment, report: Report = lambda phase: None) -> EpisodeRun:
+        """Run an assignment; errors are reported in the outcome."""
+        start_s = time.monotonic()
+        try:
+            with translate_resource_errors(assignment.destination.folder):
+                outcome = self._find_or_run(assignment, report)
+        except FaultsetError as error:
+            outcome = EpisodeOutcome(
+                episode=assignment.waiting.plan.episode,
+                failure=str(error),
+                retriable=not isinstance(error, DataError),
+                exit_code=error.exit_code,
+            )
+        return EpisodeRun(outcome=outcome, wall_s=time.monotonic() - start_s)
+
+    def _find_or_run(self, assignment: WorkerAssignment, report: Report) -> EpisodeOutcome:
+        destination, episode = assignment.destination, assignment.waiting.plan.episode
+        root = destination.folder
+        if not destination.has_campaign(assignment.campaign):
+            raise DataError(
+                f"the worker must be able to read {destination.location}, but found no file of the campaign there. "
+                "Use storage that all machines share, or a URL"
+            )
+        if outcome := destination.outcome(episode):
+            return outcome
+        platform = assignment.waiting.plan.platform
+        # a later run retries what cannot be undone now; this episode continues
+        with suppress(FaultsetError, OSError):
+            remove_abandoned_runs(
+                root, lambda name: open_host(name, assignment.settings) if name == platform else None, RemovalResult()
+            )
+        folder = WorkerFolder.make(root, episode)
+        try:
+            outcome = self._run_in(folder, assignment, report)
+            if outcome.failure or outcome.interrupted:
+                machine = "" if destination.is_shared or not outcome.logs else f" (on the machine {node()})"
+                return replace(outcome, failure=outcome.failure + machine, logs=folder.keep_logs(root, outcome.logs))
+            is_new = destination.hand_over(folder, episode)
+            return outcome if is_new else destination.outcome(episode) or outcome
+        finally:
+            folder.remove()
+
+    def _run_in(self, folder: WorkerFolder, assignment: WorkerAssignment, report: Report) -> EpisodeOutcome:
+        plan = assignment.waiting.plan
+        host = open_host(plan.platform, assignment.settings)
+        report("waiting")
+        while assignment.run not in self._stopped:
+            episode = self._host.start(assignment.waiting, folder.path, assignment.settings, program=assignment.program)
+            if episode is not None:
+                return self._host.follow(
+                    episode,
+                    lambda name: remove_lost_episode(folder.path, name, host),
+                    lambda: assignment.run in self._stopped,
+                    report,
+                ).outcome
+            time.sleep(_POLL_INTERVAL_S)
+        return EpisodeOutcome(episode=plan.episode, failure="stopped before it started", interrupted=True)
+
+
+_worker: EpisodeWorker | None = None
+_creation = threading.Lock()
+
+
+def this_worker(max_concurrent: int = 1) -> EpisodeWorker:
+    """Return the worker of this process; the first call creates it for `max_concurrent` concurrent episodes."""
+    global _worker
+    with _creation:
+        if _worker is None:
+            _worker = EpisodeWorker(EpisodeHost(max_concurrent))
+        return _worker
+
+
+def run_on_dask(assignment: WorkerAssignment) -> EpisodeRun:
+    """Run an assignment as a dask task; the worker's resource, not its threads, limits the concurrency."""
+    from distributed import get_worker, secede
+
+    worker = get_worker()
+    episodes = this_worker(int(worker.state.total_resources.get(RESOURCE, 1)))
+    # release the thread, but keep the resource until the episode ends
+    secede()
+    key = (assignment.run, assignment.waiting.plan.episode)
+    return episodes.run(assignment, lambda phase: worker.log_event(TOPIC, (*key, worker.address, phase)))
+
+
+def stop_here(run: str) -> None:
+    this_worker().stop(run)
+
+
 _COUNT_EVERY_S = 2.0
 
 
-@dataclass
-class SubmittedEpisode:
-    """An episode on a worker, as last reported."""
+@dataclass(kw_only=True)
+class SubmittedEpisode(StartedEpisode):
+    """An episode on a worker."""
 
-    waiting: WaitingEpisode
     worker: str
     phase: str = "submitted"
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def plan(self) -> Plan:
-        """Plan of the episode."""
-        return self.waiting.plan
 
 
 def choose_worker(slots: Mapping[str, int], busy: Mapping[str, int]) -> str | None:
     """Return the worker with the most free slots for the next episode; None when all are busy.
 
-    Examples
-    --------
     >>> choose_worker({"a": 2, "b": 2}, {"a": 1}), choose_worker({"a": 1}, {"a": 1})
     ('b', None)
     """
@@ -68,7 +196,6 @@ def choose_worker(slots: Mapping[str, int], busy: Mapping[str, int]) -> str | No
 
 
 def count_slots(client: Client) -> dict[str, int]:
-    """Return the maximum number of concurrent episodes of each worker, by its address."""
     slots: Any = client.run_on_scheduler(_slots)
     return slots
 
@@ -78,22 +205,9 @@ def _slots(dask_scheduler: Any) -> dict[str, int]:
 
 
 class DaskExecutor:
-    """Runs episodes on the workers of a dask scheduler.
+    """Runs episodes on the workers of a dask scheduler, at most `jobs` at a time on all workers together.
 
     An episode whose worker disappears starts again on another one.
-
-    Parameters
-    ----------
-    campaign
-        Id of the campaign; its file is at the destination.
-    settings
-        Settings of the platform's host on each worker.
-    jobs
-        Maximum number of concurrent episodes on all workers together; by default, the sum of their capacities.
-    program
-        Interpreter arguments that run an episode.
-    task
-        Function that runs an episode on a worker.
     """
 
     def __init__(
@@ -123,7 +237,6 @@ class DaskExecutor:
         client.subscribe_topic(TOPIC, self._handle_event)
 
     def check_slot(self) -> SlotState:
-        """Return whether a worker has a free slot."""
         if time.monotonic() - self._counted_s >= _COUNT_EVERY_S:
             with _translate_losses():
                 self._slots, self._counted_s = count_slots(self._client), time.monotonic()
@@ -151,7 +264,6 @@ class DaskExecutor:
         return episode
 
     def wait(self, timeout_s: float) -> list[tuple[WaitingEpisode, EpisodeResult]]:
-        """Wait until an episode ends or the timeout expires; return all that ended since the last call."""
         self._ended.wait(timeout_s)
         self._ended.clear()
         done = [future for future in self._running if future.done()]
@@ -159,12 +271,10 @@ class DaskExecutor:
             return [self._end(future, self._running.pop(future).waiting) for future in done]
 
     def stop(self) -> None:
-        """Make all running episodes undo their changes and end."""
         with _translate_losses():
             self._client.run(stop_here, self._run)
 
     def close(self) -> None:
-        """Stop running episodes and leave the scheduler."""
         with contextlib.suppress(Exception):
             self._client.unsubscribe_topic(TOPIC)
             if self._running:
@@ -233,14 +343,9 @@ class WorkerDescription:
 
 
 class WorkerHosts:
-    """Runs a campaign's episodes on the workers of a dask scheduler.
+    """Runs a campaign's episodes on the workers of a dask scheduler, which use the settings of `local_host`.
 
-    Parameters
-    ----------
-    local_host
-        This machine as host of the platform; workers use the same settings.
-    jobs
-        Maximum number of concurrent episodes on all workers together; by default, the sum of their capacities.
+    At most `jobs` run at a time on all workers together; by default, the sum of their capacities.
     """
 
     def __init__(
@@ -284,7 +389,6 @@ class WorkerHosts:
         return [f"{workers} on {machines}, together {count_text(sum(slots.values()), 'episode')} at a time"]
 
     def episode_capacity(self) -> int:
-        """Return the maximum number of concurrent episodes on all connected workers."""
         slots = max(1, sum(count_slots(self._client).values()))
         return min(slots, self._jobs or slots)
 
@@ -294,12 +398,12 @@ class WorkerHosts:
         return {need: reason for worker in sorted(reasons) for need, reason in reasons[worker].items()}
 
     def machines(self) -> dict[str, Any]:
-        """Describe the workers' machines for a version's provenance; `check` must have been called."""
+        """See `CampaignHost`; `check` must have been called."""
         return {"hosts": self._machines}
 
     @contextlib.contextmanager
     def open_executor(self, *, campaign: str, jobs: int, lock: int) -> Iterator[DaskExecutor]:
-        """Yield an executor for a campaign; it also uses workers that join later."""
+        """Yield an executor; it also uses workers that join later."""
         executor = DaskExecutor(
             self._client, self._destination, campaign=campaign, settings=self._settings, jobs=self._jobs
         )
@@ -323,26 +427,11 @@ def check_for_workers(platform: str, destination: Destination) -> None:
 
 @contextlib.contextmanager
 def open_workers(
-    address: str,
-    destination: Destination,
-    plans: Sequence[Plan],
-    local_host: PlatformHost,
-    *,
-    jobs: int | None = None,
+    address: str, destination: Destination, plans: Sequence[Plan], local_host: PlatformHost, *, jobs: int | None = None
 ) -> Iterator[WorkerHosts]:
     """Yield the workers of a dask scheduler; all must be able to reach the dataset.
 
-    Parameters
-    ----------
-    jobs
-        Maximum number of concurrent episodes on all workers together.
-
-    Raises
-    ------
-    UsageError
-        The address is invalid.
-    PlatformError
-        The scheduler does not answer, or no worker can run episodes.
+    Raises UsageError if the address is invalid, and PlatformError if the scheduler does not answer.
     """
     folder = str(destination.for_workers().folder) if destination.is_shared else None
     with connect_client(address, folder, _module_for_workers) as client:

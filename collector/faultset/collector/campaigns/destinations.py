@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from faultset.collector.campaigns.output_folder import WorkerFolder, check_output_folder
-from faultset.collector.campaigns.records import CAMPAIGNS, campaign_file, read_outcome
+from faultset.collector.campaigns.output_folder import CAMPAIGNS, WorkerFolder, check_output_folder
+from faultset.collector.campaigns.records import campaign_file, find_episode
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.core.errors import DataError, PlatformError
 from faultset.datasets.format.cards import CARD
@@ -102,32 +102,25 @@ class FolderDestination(Destination):
 
     @property
     def location(self) -> str:
-        """The folder's path."""
         return str(self.root)
 
     @property
     def folder(self) -> Path:
-        """The dataset itself."""
         return self.root
 
     def for_workers(self) -> FolderDestination:
-        """Return the destination with an absolute path."""
         return FolderDestination(self.root.resolve())
 
     def check(self) -> None:
-        """Raise DataError if the folder contains files that are not part of a dataset."""
         check_output_folder(self.root)
 
     def has_campaign(self, campaign: str) -> bool:
-        """Return whether the dataset has the file of a campaign."""
         return campaign_file(self.root, campaign).is_file()
 
     def outcome(self, episode: str) -> EpisodeOutcome | None:
-        """Return the outcome of an episode; None if the dataset does not have it."""
-        return read_outcome(self.root, episode) if (self.root / EPISODES / episode).exists() else None
+        return find_episode(self.root, episode)
 
     def hand_over(self, run: WorkerFolder, episode: str) -> bool:
-        """Move a finished episode into the dataset; return whether it was new."""
         return run.hand_over(self.root, episode)
 
 
@@ -143,7 +136,6 @@ class UrlDestination(Destination):
 
     @property
     def location(self) -> str:
-        """The URL."""
         return self.url
 
     @staticmethod
@@ -172,16 +164,13 @@ class UrlDestination(Destination):
         remote.remove(trial)
 
     def has_campaign(self, campaign: str) -> bool:
-        """Return whether the dataset has the file of a campaign."""
         return bool(fetch_present(self.location, [f"{CAMPAIGNS}/{campaign}.json"]))
 
     def outcome(self, episode: str) -> EpisodeOutcome | None:
-        """Return the outcome of an episode; None if the dataset does not have it."""
         record = FinishedEpisodes(self.location).find(episode)
         return EpisodeOutcome(episode=episode, verdict=record.verdict) if record else None
 
     def hand_over(self, run: WorkerFolder, episode: str) -> bool:
-        """Copy a finished episode to the URL, with retries; return whether it was new."""
         for pause_s in PAUSES_S:
             try:
                 return FinishedEpisodes(self.location).add(run.path / EPISODES / episode, episode)
@@ -222,11 +211,9 @@ class UrlDestination(Destination):
                 self._copy_truth({episode: record.files})
 
     def save(self, path: Path) -> None:
-        """Copy a file from the local copy to the URL."""
         RemoteFolder(self.location).write(path.relative_to(self.folder).as_posix(), path.read_bytes())
 
     def summaries(self) -> dict[str, EpisodeSummary]:
-        """Return summaries of the episodes at the URL."""
         summaries = {}
         for episode, files in self._list_files(FinishedEpisodes(self.location).records()).items():
             path = self.folder / EPISODES / episode
@@ -242,13 +229,7 @@ class UrlDestination(Destination):
         return summaries
 
     def publish_version(self, version: str) -> None:
-        """Copy a version from the local copy to the URL, which must already have all files that it names.
-
-        Raises
-        ------
-        DataError
-            Files of its episodes are missing, or another command has published a version of that name.
-        """
+        """Copy a version to the URL, which must already have all files that it names; raise DataError otherwise."""
         episodes, path = FinishedEpisodes(self.location), self.folder / VERSIONS / f"{version}.json"
         episodes.check_complete(read_version(self.folder, version).episodes)
         content = path.read_bytes()
@@ -305,12 +286,8 @@ class UrlDestination(Destination):
 def open_destination(out: str | Path) -> Destination:
     """Return the destination that `--out` names: a folder, or a URL that fsspec can write to.
 
-    Raises
-    ------
-    UsageError
-        URLs of this kind cannot be written to.
-    PlatformError
-        The package for the URL's protocol is missing.
+    Raises UsageError if URLs of this kind cannot be written to, and PlatformError if the package for the protocol is
+    missing.
     """
     text = str(out)
     if is_url(text):

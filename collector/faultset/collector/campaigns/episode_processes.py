@@ -23,6 +23,7 @@ from faultset.collector.campaigns.episode_queue import (
     HostLimit,
     HostState,
     SlotState,
+    StartedEpisode,
     VoidAttempt,
     WaitingEpisode,
 )
@@ -42,7 +43,7 @@ from faultset.core.processes import import_path, python_command
 
 PROGRAM = ("-m", "faultset.collector.ipc.launcher", "faultset.collector.episodes.process:main")
 """Interpreter arguments that run an episode."""
-RECORDING_PROGRAM = ("-m", "faultset.collector.ipc.launcher", "faultset.collector.recordings.process:run")
+RECORDING_PROGRAM = ("-m", "faultset.collector.ipc.launcher", "faultset.collector.recordings.runner:run")
 """Interpreter arguments that run a segment of a recording."""
 MAX_ORPHAN_WAIT_S = 10.0
 """Longest wait for the processes of a killed episode."""
@@ -55,31 +56,21 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeResult:
-    """Result of a planned episode in this run of the campaign.
-
-    Attributes
-    ----------
-    plan
-        Plan of the episode.
-    outcome
-        Last report of its process.
-    attempts
-        Number of runs; 0 if the dataset already had the episode.
-    wall_s
-        Length of the last attempt in seconds.
-    voids
-        Failed attempts, including the last attempt of a failed episode.
-    """
+    """Result of a planned episode in this run of the campaign."""
 
     plan: Plan
+    """Plan of the episode."""
     outcome: EpisodeOutcome
+    """Last report of its process."""
     attempts: int
+    """Number of runs; 0 if the dataset already had the episode."""
     wall_s: float
+    """Length of the last attempt in seconds."""
     voids: tuple[VoidAttempt, ...] = ()
+    """Failed attempts, including the last attempt of a failed episode."""
 
     @property
     def episode(self) -> str:
-        """Id of the episode."""
         return self.plan.episode
 
     @property
@@ -93,28 +84,15 @@ class EpisodeResult:
         return self.outcome.verdict
 
 
-@dataclass
-class RunningEpisode:
+@dataclass(kw_only=True)
+class RunningEpisode(StartedEpisode):
     """A running episode and its process."""
 
-    waiting: WaitingEpisode
     process: subprocess.Popen[str]
     errors: IO[str]
     cores: tuple[int, ...] = ()
-    phase: str = "new"
     phase_began_s: float = field(default_factory=time.monotonic)
-    started: float = field(default_factory=time.monotonic)
     outcome: EpisodeOutcome | None = None
-
-    @property
-    def plan(self) -> Plan:
-        """Plan of the episode."""
-        return self.waiting.plan
-
-    @property
-    def attempt(self) -> int:
-        """Number of this run, from 1."""
-        return self.waiting.attempt
 
     @staticmethod
     def start(
@@ -172,7 +150,6 @@ class RunningEpisode:
         return self.process.stdout
 
     def receive(self, line: str) -> None:
-        """Process one message."""
         message = decode_message(line)
         match message:
             case PhaseReport():
@@ -191,13 +168,7 @@ class RunningEpisode:
             self.process.kill()
 
     def finish(self, remove_lost: Callable[[str], None]) -> EpisodeResult:
-        """Wait until the process has ended and return the result of the episode.
-
-        Parameters
-        ----------
-        remove_lost
-            Called with the id of an episode whose process was killed; undoes its changes and removes its folder.
-        """
+        """Wait until the process has ended and return the result; `remove_lost` cleans up after a killed process."""
         self._await_end()
         for stream in (self.process.stdin, self.process.stdout):
             if stream:
@@ -220,7 +191,7 @@ class RunningEpisode:
                     outcome, failure=failure, retriable=False, needs_recovery=True, exit_code=error.exit_code
                 )
         return EpisodeResult(
-            plan=self.plan, outcome=outcome, attempts=self.attempt, wall_s=time.monotonic() - self.started
+            plan=self.plan, outcome=outcome, attempts=self.waiting.attempt, wall_s=time.monotonic() - self.started
         )
 
     def end_orphans(self) -> bool:
@@ -257,16 +228,8 @@ def split_cores(episodes: int) -> list[tuple[int, ...]]:
 class EpisodeHost:
     """Runs episodes on this machine while a slot is free; threads may share it.
 
-    Each episode is pinned to a group of cores, so that episodes on different groups do not slow each other.
-
-    Parameters
-    ----------
-    max_concurrent
-        Maximum number of concurrent episodes.
-    use
-        Returns the CPU use of this machine over the given number of seconds; measured by default.
-    stagger_s
-        Seconds between the starts of two episodes.
+    Each episode is pinned to a group of cores, so that episodes on different groups do not slow each other. `use`
+    returns the CPU use of this machine over a number of seconds; measured by default.
     """
 
     def __init__(
@@ -281,7 +244,6 @@ class EpisodeHost:
         self._lock = threading.RLock()
 
     def check_slot(self) -> SlotState:
-        """Return whether one more episode may start now."""
         with self._lock:
             now_s = time.monotonic()
             state = HostState.measure([episode.current_phase for episode in self._running.values()], self._use, now_s)
@@ -323,14 +285,8 @@ class EpisodeHost:
     ) -> EpisodeResult:
         """Read the messages of a started episode until it ends, and return its result.
 
-        Parameters
-        ----------
-        remove_lost
-            Called with the id of an episode whose process was killed; undoes its changes and removes its folder.
-        is_stopped
-            Once it returns True, the episode undoes its changes and ends.
-        report
-            Called with each phase that the episode enters.
+        If its process was killed, `remove_lost` undoes its changes and removes its folder. Once `is_stopped` returns
+        True, the episode undoes its changes and ends. `report` is called with each phase.
         """
         try:
             self._listen(episode, is_stopped, report)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -40,21 +40,14 @@ class EpisodePhase(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class HostState:
-    """State of a host, from which `HostLimit` decides whether one more episode may start.
-
-    Attributes
-    ----------
-    running
-        Number of running episodes.
-    without_load
-        Number of running episodes that had no load during some of the time over which `use` was measured.
-    use
-        CPU use of the host; None before the first measurement.
-    """
+    """State of a host, from which `HostLimit` decides whether one more episode may start."""
 
     running: int
+    """Number of running episodes."""
     without_load: int
+    """Number of running episodes that had no load during some of the time over which `use` was measured."""
     use: CpuUse | None
+    """CPU use of the host; None before the first measurement."""
 
     @classmethod
     def measure(
@@ -62,14 +55,7 @@ class HostState:
     ) -> HostState:
         """Measure a host over the window in which it must have room for one more episode.
 
-        Parameters
-        ----------
-        phases
-            Phases of the running episodes.
-        use
-            Returns the CPU use over the given number of seconds.
-        now_s
-            Monotonic seconds.
+        `use` returns the CPU use over the given number of seconds.
         """
         window_s = START_WINDOW_S if all(phase.name in _STARTING for phase in phases) else ROOM_WINDOW_S
         without_load = sum(
@@ -81,66 +67,44 @@ class HostState:
 
 @dataclass(frozen=True, kw_only=True)
 class SlotState:
-    """Whether one more episode may start now.
-
-    Attributes
-    ----------
-    wait_reason
-        Why no episode may start; empty if all slots are taken or an episode has just started.
-    use
-        CPU use of the host; None when unknown.
-    """
+    """Whether one more episode may start now."""
 
     is_free: bool
     wait_reason: str = ""
+    """Why no episode may start; empty if all slots are taken or an episode has just started."""
     use: CpuUse | None = None
+    """CPU use of the host; None when unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VoidAttempt:
-    """A failed run of an episode.
-
-    Attributes
-    ----------
-    attempt
-        Number of the run, from 1.
-    cause
-        Kind of the failure, such as "host too busy".
-    reason
-        The complete message.
-    """
+    """A failed run of an episode."""
 
     episode: str
     has_fault: bool
     attempt: int
+    """Number of the run, from 1."""
     cause: str
+    """Kind of the failure, such as "host too busy"."""
     reason: str
+    """The complete message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WaitingEpisode:
-    """An episode to be run.
-
-    Attributes
-    ----------
-    attempt
-        Number of the next run, from 1.
-    own_failures
-        Number of runs that failed for reasons other than the host.
-    begin_s
-        Monotonic time until which it waits for a free host.
-    repairs
-        Repairs of its fault; an episode with repairs is not written.
-    voids
-        Failed runs so far.
-    """
+    """An episode to be run."""
 
     plan: Plan
     repairs: tuple[RepairOrder, ...] = ()
+    """Repairs of its fault; an episode with repairs is not written."""
     attempt: int = 1
+    """Number of the next run, from 1."""
     own_failures: int = 0
+    """Number of runs that failed for reasons other than the host."""
     begin_s: float = 0.0
+    """Monotonic time until which it waits for a free host."""
     voids: tuple[VoidAttempt, ...] = ()
+    """Failed runs so far."""
 
     def add_void(self, outcome: EpisodeOutcome) -> WaitingEpisode:
         """Return the episode with this run added to its void attempts if the run failed."""
@@ -156,18 +120,25 @@ class WaitingEpisode:
         return replace(self, voids=(*self.voids, void))
 
 
+@dataclass(kw_only=True)
+class StartedEpisode:
+    """A running episode, on this machine or on a worker, as last reported."""
+
+    waiting: WaitingEpisode
+    phase: str = "new"
+    started: float = field(default_factory=time.monotonic)
+    """Start in monotonic seconds."""
+
+    @property
+    def plan(self) -> Plan:
+        return self.waiting.plan
+
+
 class HostLimit:
     """Adaptive limit of concurrent episodes on one host.
 
     After an episode disturbed by the host, the limit falls by 25 %, but at least by 1. It rises by 1 after as many
     successes in a row as the limit, but at least 2. A disturbance of several concurrent episodes counts once.
-
-    Parameters
-    ----------
-    max_concurrent
-        Largest limit.
-    clock
-        Returns monotonic seconds.
     """
 
     def __init__(self, max_concurrent: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -203,13 +174,7 @@ _LONGEST_REASON = 240
 
 
 class EpisodeQueue:
-    """Waiting episodes in the order in which they run.
-
-    Attributes
-    ----------
-    notices
-        Messages about repeated episodes, with a short reason.
-    """
+    """Waiting episodes in the order in which they run; `notices` explain repetitions to the user."""
 
     def __init__(
         self,
@@ -239,7 +204,6 @@ class EpisodeQueue:
         return self._waiting.pop(index)
 
     def extend(self, episodes: Iterable[WaitingEpisode]) -> None:
-        """Append episodes."""
         self._waiting.extend(episodes)
 
     def repeat(self, episode: WaitingEpisode, outcome: EpisodeOutcome) -> bool:

@@ -16,20 +16,14 @@ from pydantic import ConfigDict
 
 from faultset.collector.campaigns.episode_processes import EpisodeResult
 from faultset.collector.campaigns.episode_queue import WaitingEpisode
-from faultset.collector.campaigns.executors import CampaignProgress, run_episodes
-from faultset.collector.campaigns.local_executor import ThisMachine
-from faultset.collector.campaigns.output_folder import (
-    await_removal_or_notify,
-    make_output_folder,
-    remove_abandoned,
-)
+from faultset.collector.campaigns.executors import CampaignProgress, ThisMachine, run_episodes
+from faultset.collector.campaigns.output_folder import await_removal_or_notify, make_output_folder, remove_abandoned
 from faultset.collector.episodes.messages import EpisodeOutcome
 from faultset.collector.episodes.working_folders import FAILED, RUNNING
-from faultset.collector.faults.registry import get_fault
-from faultset.collector.faults.unsupported import unsupported_faults
+from faultset.collector.faults.registry import get_fault, unsupported_faults
 from faultset.collector.ipc.channel import encode
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
-from faultset.collector.plans.code import campaign_code
+from faultset.collector.plans.campaign_plans import campaign_code
 from faultset.collector.plans.plan import OWN_INJECTOR, Plan
 from faultset.collector.platforms.hosts import PlatformHost, open_host
 from faultset.core.documents import STRICT, read_document
@@ -45,32 +39,22 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Mitigation:
-    """One attempt to repair an application after one injection, as stored in its file.
-
-    Attributes
-    ----------
-    id
-        Hash of the plan, order and code, so that the same attempt runs only once.
-    plan
-        Plan of the injection; its `episode` is the attempt's id.
-    order
-        The repair.
-    code
-        Code that was run; see `campaign_code`.
-    result
-        Result of the repair; None before the attempt, or if the attempt failed.
-    failure
-        Why the attempt failed; empty otherwise.
-    """
+    """One attempt to repair an application after one injection, as stored in its file."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     id: str
+    """Hash of the plan, order and code, so that the same attempt runs only once."""
     plan: Plan
+    """Plan of the injection; its `episode` is the attempt's id."""
     order: RepairOrder
+    """The repair."""
     code: dict[str, str] = field(default_factory=dict)
+    """Code that was run; see `campaign_code`."""
     result: MitigationResult | None = None
+    """Result of the repair; None before the attempt, or if the attempt failed."""
     failure: str = ""
+    """Why the attempt failed; empty otherwise."""
 
     def to_record(self) -> dict[str, Any]:
         """Return the attempt as the JSON object in its file."""
@@ -81,8 +65,6 @@ class Mitigation:
 
 @dataclass(frozen=True, kw_only=True)
 class MitigationCampaign:
-    """Result of a mitigation campaign."""
-
     root: Path
     mitigations: tuple[Mitigation, ...]
     interrupted: bool
@@ -99,13 +81,7 @@ class MitigationCampaign:
 
 
 def plan_mitigations(plans: Sequence[Plan], orders: Callable[[Plan], Sequence[RepairOrder]]) -> tuple[Mitigation, ...]:
-    """Return one attempt for each plan and repair.
-
-    Raises
-    ------
-    UsageError
-        A plan has no fault, or several.
-    """
+    """Return one attempt for each plan and repair; raise UsageError unless each plan has exactly one fault."""
     attempts = []
     for plan in plans:
         if plan.fault is None or plan.target is None:
@@ -202,9 +178,8 @@ class _Attempts:
 
     def __init__(self, root: Path, planned: Sequence[Mitigation], in_turn: bool):
         self._root, self._in_turn = root, in_turn
-        self.finished = {
-            attempt.id: result for attempt in planned if (result := _find_result(root, attempt)) is not None
-        }
+        ids = {path.stem: path for path in (root / MITIGATIONS).glob("*.json")}
+        self.finished = {attempt.id: _read_attempt(ids[attempt.id], root) for attempt in planned if attempt.id in ids}
         self.groups = _group_by_episode([attempt for attempt in planned if attempt.id not in self.finished], in_turn)
 
     def record(self, result: EpisodeResult) -> list[WaitingEpisode]:
@@ -214,7 +189,8 @@ class _Attempts:
         for attempt in attempts:
             self.finished[attempt.id] = attempt
             if not attempt.failure:
-                _write_attempt(self._root, attempt)
+                text = json.dumps(attempt.to_record(), indent=1, ensure_ascii=False)
+                replace_text(self._root / MITIGATIONS / f"{attempt.id}.json", text)
         new_groups = _group_by_episode(group[len(attempts) :] if attempts else [], self._in_turn)
         self.groups.update(new_groups)
         return [WaitingEpisode(plan=group[0].plan, repairs=_list_orders(group)) for group in new_groups.values()]
@@ -269,15 +245,5 @@ def _check_folder(root: Path) -> None:
         )
 
 
-def _find_result(root: Path, attempt: Mitigation) -> Mitigation | None:
-    path = root / MITIGATIONS / f"{attempt.id}.json"
-    return _read_attempt(path, root) if path.exists() else None
-
-
 def _read_attempt(path: Path, root: Path) -> Mitigation:
     return read_document(path, Mitigation, below=root)
-
-
-def _write_attempt(root: Path, attempt: Mitigation) -> None:
-    text = json.dumps(attempt.to_record(), indent=1, ensure_ascii=False)
-    replace_text(root / MITIGATIONS / f"{attempt.id}.json", text)

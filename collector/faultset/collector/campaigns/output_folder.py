@@ -13,7 +13,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from faultset.collector.campaigns.records import CAMPAIGNS
 from faultset.collector.episodes.working_folders import (
     FAILED,
     RUNNING,
@@ -31,6 +30,7 @@ from faultset.datasets.format.episodes import EPISODES, INCOMPLETE, TELEMETRY, T
 from faultset.datasets.format.recordings import RECORDINGS
 from faultset.datasets.format.versions import VERSIONS
 
+CAMPAIGNS = "campaigns"
 WORKERS = ".workers"
 _OWNER_FILE = "owner.json"
 _NEW_PREFIX = ".new"
@@ -101,13 +101,7 @@ _UNFINISHED_FILE = re.compile(r"\.[A-Za-z0-9.-]{1,80}\.[0-9a-f]{8}\.tmp")
 
 
 def check_output_folder(root: Path) -> None:
-    """Raise DataError unless a path can be a dataset's folder.
-
-    Raises
-    ------
-    DataError
-        The path is a file, cannot be read, or is a folder with other files.
-    """
+    """Raise DataError unless a path can be a dataset's folder: a dataset, or empty or missing."""
     try:
         if not root.exists():
             return
@@ -139,38 +133,22 @@ def make_output_folder(path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RemovalResult:
-    """Result of the cleanup after killed runs.
-
-    Attributes
-    ----------
-    episodes
-        Episodes whose changes were undone and whose folders were removed.
-    remaining
-        Sentences about files and episodes that were not removed, with the reasons.
-    """
+    """Result of the cleanup after killed runs."""
 
     episodes: list[str] = field(default_factory=list)
+    """Episodes whose changes were undone and whose folders were removed."""
     remaining: list[str] = field(default_factory=list)
+    """Sentences about files and episodes that were not removed, with the reasons."""
 
 
 def remove_abandoned(
     root: Path, host_of: Callable[[str], PlatformHost | None], *, take_over: bool = False
 ) -> RemovalResult:
-    """Undo the changes of killed runs and remove their folders; touch nothing else.
+    """Undo the changes of killed runs in a locked dataset and remove their folders; touch nothing else.
 
-    Parameters
-    ----------
-    root
-        The dataset's folder, locked by this process.
-    host_of
-        Returns the host of a platform, or None to skip its episodes.
-    take_over
-        Whether to clean up after other machines and containers too.
-
-    Raises
-    ------
-    PlatformError
-        Some changes could not be undone; their journal is kept for another attempt.
+    `host_of` returns the host of a platform, or None to skip its episodes. `take_over` also cleans up after other
+    machines and containers. Raises PlatformError if some changes could not be undone; their journal is kept for another
+    attempt.
     """
     removal = RemovalResult()
     for working in working_folders(root):
@@ -225,10 +203,7 @@ def remove_abandoned_runs(
 def remove_lost_episode(root: Path, episode: str, host: PlatformHost) -> None:
     """Undo the changes of an episode whose process was killed, and remove its folders.
 
-    Raises
-    ------
-    PlatformError
-        Some changes could not be undone; their journal is kept, so that `recover` can try again.
+    Raises PlatformError if some changes could not be undone; their journal is kept, so that `recover` can try again.
     """
     for working in working_folders(root):
         if isinstance(working, DataError) or working.note.episode != episode:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -43,24 +43,18 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> No
             "collect --faults noop --normal 60 --no-fault plain"
         )
     if out is not None:
-        groups = {
-            (calibration.app, calibration.platform, calibration.step_s, calibration.load)
-            for calibration in calibrations
-        }
-        unchanged = [
-            calibration
-            for calibration in latent.load_calibrations()
-            if (calibration.app, calibration.platform, calibration.step_s, calibration.load) not in groups
-        ]
+        settings = {calibration.setting for calibration in calibrations}
+        unchanged = [other for other in latent.load_calibrations() if other.setting not in settings]
         replace_text(out, latent.to_json([*calibrations, *unchanged]))
+    records = [_to_record(calibration) for calibration in calibrations]
     if as_json:
-        show_json([_to_record(calibration) for calibration in calibrations])
+        show_json(records)
         return
-    for calibration in calibrations:
-        _print_calibration(calibration)
+    for record in records:
+        _print_record(record)
 
 
-def _to_record(calibration: Calibration) -> dict[str, object]:
+def _to_record(calibration: Calibration) -> dict[str, Any]:
     from faultset.collector.verdicts import latent
     from faultset.collector.verdicts.exact_tests import compute_binomial_interval
 
@@ -81,22 +75,20 @@ def _to_record(calibration: Calibration) -> dict[str, object]:
     }
 
 
-def _print_calibration(calibration: Calibration) -> None:
-    from faultset.collector.verdicts import latent
-    from faultset.collector.verdicts.exact_tests import compute_binomial_interval
-
+def _print_record(record: dict[str, Any]) -> None:
     click.echo(
-        f"{calibration.app} on {calibration.platform}, {calibration.load} load, "
-        f"a sample every {calibration.step_s:g} s: "
-        f"{count_text(len(calibration.windows), 'window')} of services in {count_text(calibration.episodes, 'episode')}"
+        f"{record['app']} on {record['platform']}, {record['load']} load, a sample every {record['step_s']:g} s: "
+        f"{count_text(record['windows'], 'window')} of services in {count_text(record['episodes'], 'episode')}"
     )
-    if calibration.threshold is None:
-        click.echo(f"  no limit: {latent.MIN_WINDOWS} windows are needed")
+    if record["limit"] is None:
+        click.echo(f"  no limit: {record['least_windows']} windows are needed")
         return
-    click.echo(f"  limit {calibration.threshold:.2f}, the {latent.QUANTILE:.0%} quantile")
-    exceeding_count, judged_count = calibration.false_alarms
+    click.echo(f"  limit {record['limit']:.2f}, the {record['quantile']:.0%} quantile")
+    judged_count, exceeding_count = (
+        record[f"windows_{name}_other_episodes"] for name in ("judged_by", "above_limit_of")
+    )
     if judged_count:
-        low, high = compute_binomial_interval(exceeding_count, judged_count)
+        low, high = record["share_above_interval"]
         click.echo(
             f"  of {count_text(judged_count, 'window')}, {exceeding_count} exceed a limit that was measured on the "
             f"other episodes ({exceeding_count / judged_count:.2%}, 95 % "

@@ -96,15 +96,7 @@ def show(dataset: Path, campaign: str, as_config: bool) -> None:
 def read_config(path: Path, option_names: Iterable[str]) -> dict[str, Any]:
     """Return the options in a campaign file, with lists as comma-separated names.
 
-    Parameters
-    ----------
-    option_names
-        Names of the options that a file may have, without leading dashes.
-
-    Raises
-    ------
-    UsageError
-        The file cannot be read or is not a mapping, or an option is unknown or has the wrong format.
+    Raises UsageError if the file is not a mapping, or an option has the wrong format or is not among `option_names`.
     """
     text = read_yaml_text(path, "campaign file")
     options = parse_yaml(text, f"campaign file {path}")

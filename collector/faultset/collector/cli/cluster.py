@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from faultset.collector.plans.options import NamedOption
+from faultset.collector.plans.options import Option
 from faultset.collector.plans.options import campaign_options as declared_options
 from faultset.core.console import DURATION, complete_names, join_names
 
@@ -32,10 +32,7 @@ CLUSTER_FLAGS = "--context --prometheus-url --jaeger-url --image"
 def campaign_options(*names: str, required: bool = True) -> Callable[[_Command], _Command]:
     """Return a decorator that adds the named campaign options to a command; without names, all options.
 
-    Parameters
-    ----------
-    required
-        Whether the options that every campaign needs are required.
+    `required` makes the options that every campaign needs required.
     """
     declared = declared_options()
 
@@ -52,33 +49,32 @@ def request_options(options: dict[str, Any]) -> CampaignOptions:
     return cast("CampaignOptions", {name: options.pop(name) for name in declared_options() if name in options})
 
 
-def _click_option(named: NamedOption, required: bool) -> Callable[[_Command], _Command]:
-    option, default = named.option, named.option.default
-    if named.kind is bool:
-        return click.option(f"--{named.flag}", named.name, is_flag=True, help=option.help)
-    kind: Any = DURATION if named.is_length else click.Choice(option.choices) if option.choices else named.kind
-    if named.takes_names:
+def _click_option(option: Option, required: bool) -> Callable[[_Command], _Command]:
+    default = option.default
+    if option.kind is bool:
+        return click.option(f"--{option.flag}", option.name, is_flag=True, help=option.help)
+    kind: Any = DURATION if option.is_length else click.Choice(option.choices) if option.choices else option.kind
+    if option.takes_names:
         kind, default = str, list(default) if default else None
     # click accepts a default of None as the value of a required option
     defaults: dict[str, Any] = {} if default is None else {"default": default}
     if option.shown_default is not None:
         defaults["show_default"] = option.shown_default
     return click.option(
-        f"--{named.flag}",
-        named.name,
+        f"--{option.flag}",
+        option.name,
         type=kind,
         **defaults,
-        required=required and named.is_required,
+        required=required and option.is_required,
         metavar=option.metavar,
-        multiple=named.takes_names,
-        callback=join_names if named.takes_names else None,
+        multiple=option.takes_names,
+        callback=join_names if option.takes_names else None,
         shell_complete=complete_names(*option.plugins) if option.plugins else None,
         help=option.help,
     )
 
 
 def cluster_options(command: _Command) -> _Command:
-    """Add the settings of a cluster to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

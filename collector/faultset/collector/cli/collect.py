@@ -93,9 +93,7 @@ def _use_config(context: click.Context, parameter: click.Parameter, path: Path |
     help="Maximum number of concurrent episodes; auto adapts to the machine.",
 )
 @click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Use the workers of this dask scheduler, for instance tcp://10.0.0.5:8786.",
+    "--scheduler", metavar="ADDRESS", help="Use the workers of this dask scheduler, for instance tcp://10.0.0.5:8786."
 )
 @cluster_options
 @click.option("--dry-run", is_flag=True, help="Print the plans and their cost; run nothing.")

@@ -27,14 +27,7 @@ if TYPE_CHECKING:
 )
 @click.option("--app", default="hotel", show_default=True, help="Application for --fault: a name or a path.")
 @json_option
-def doctor(
-    platform: str,
-    install_telemetry: bool,
-    fault: str | None,
-    app: str,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def doctor(platform: str, install_telemetry: bool, fault: str | None, app: str, as_json: bool, **options: Any) -> None:
     """Check whether episodes can run here, and explain how to fix what is missing.
 
     \b
@@ -85,8 +78,7 @@ def _try_fault(name: str, app: str, as_json: bool) -> None:
 
 
 def _check_faults(host: PlatformHost) -> Requirement:
-    from faultset.collector.faults.registry import faults
-    from faultset.collector.faults.unsupported import unsupported_faults
+    from faultset.collector.faults.registry import faults, unsupported_faults
     from faultset.collector.platforms.hosts import Requirement
 
     specs = faults()

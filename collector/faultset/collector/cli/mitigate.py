@@ -38,10 +38,7 @@ if TYPE_CHECKING:
         "Repair": "--commands --repairs --in-turn --operator --within --sustain",
         "Run": "--out --platform --jobs",
     },
-    more={
-        "Plan": "--targets --spread --seed --rate --stores",
-        "Cluster": f"--injector {CLUSTER_FLAGS}",
-    },
+    more={"Plan": "--targets --spread --seed --rate --stores", "Cluster": f"--injector {CLUSTER_FLAGS}"},
 )
 @click.argument("plan", required=False, metavar="[PLAN|EPISODE]", type=click.Path(path_type=Path))
 @campaign_options("faults", "apps", "spread", "targets", required=False)
@@ -70,10 +67,7 @@ if TYPE_CHECKING:
 @click.option("--within", type=DURATION, default="90s", help="Time for the application to recover.")
 @click.option("--sustain", type=DURATION, default="10s", help="Time for which it must then stay healthy.")
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("faultset-mitigations"),
-    help="Folder of the results.",
+    "--out", type=click.Path(path_type=Path), default=Path("faultset-mitigations"), help="Folder of the results."
 )
 @campaign_options("platform", "seed", "rate_rps", "stores", "injector")
 @click.option("-j", "--jobs", type=JobLimit(), default="auto", help="Maximum number of concurrent attempts.")
@@ -154,7 +148,6 @@ def _draw_plans(options: CampaignOptions) -> tuple[Plan, ...]:
 def _build_orders(
     commands: Path | None, operator: Path | None, repairs: str | None, within: float, sustain: float
 ) -> Callable[[Plan], list[RepairOrder]]:
-    """Return a function that lists the repairs of a plan."""
     from faultset.collector.mitigation.repairs import (
         REPAIRS,
         build_commands_order,
@@ -164,20 +157,19 @@ def _build_orders(
 
     repair_names = comma_separated(repairs) if repairs is not None else () if commands or operator else REPAIRS
     repair_names = REPAIRS if "all" in repair_names else [name for name in repair_names if name != "none"]
-    user_orders = [build_commands_order(commands, within_s=within, sustain_s=sustain)] if commands else []
-    user_orders += [build_operator_order(operator, within_s=within, sustain_s=sustain)] if operator else []
+    limits = {"within_s": within, "sustain_s": sustain}
+    user_orders = [build_commands_order(commands, **limits)] if commands else []
+    user_orders += [build_operator_order(operator, **limits)] if operator else []
     # check the options before the first plan
     for name in repair_names:
-        build_repair_order(name, "", within_s=within, sustain_s=sustain)
+        build_repair_order(name, "", **limits)
     if not user_orders and not repair_names:
         raise UsageError(
             "the command needs a repair, but none is chosen. Give a file with --commands, or names with --repairs"
         )
 
     def list_orders(plan: Plan) -> list[RepairOrder]:
-        builtin_orders = [
-            build_repair_order(name, plan.target or "", within_s=within, sustain_s=sustain) for name in repair_names
-        ]
+        builtin_orders = [build_repair_order(name, plan.target or "", **limits) for name in repair_names]
         return [*user_orders, *builtin_orders]
 
     return list_orders
@@ -201,7 +193,6 @@ def _print_campaign(campaign: MitigationCampaign, as_json: bool) -> None:
 
 
 def describe_failed_commands(campaign: MitigationCampaign) -> list[str]:
-    """Describe the failed commands of each attempt."""
     sentences = []
     for attempt in campaign.mitigations:
         commands = attempt.result.commands if attempt.result else ()

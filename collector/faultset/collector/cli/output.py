@@ -51,7 +51,7 @@ def show_plans(plans: Sequence[Plan], jobs: int, *, as_json: bool) -> None:
             "mix": plan.mix,
             "seed": str(plan.seed),
         }
-        for plan in sorted(plans, key=_sort_key)
+        for plan in sorted(plans, key=lambda plan: (plan.app, *_sort_key(plan)))
     ]
     show_records(rows, columns=list(rows[0]), as_json=as_json)
     click.echo(describe_campaign(plans, jobs), err=as_json)
@@ -104,16 +104,13 @@ def print_recordings(result: CampaignResult, *, as_json: bool = False) -> None:
         return
     hidden = set() if any(row["why"] for row in rows) else {"why"}
     show_records([row | {"why": brief(row["why"])} for row in rows], columns=[n for n in rows[0] if n not in hidden])
-    version = f"version {result.version}" if result.version else "without a version"
-    click.echo(
-        f"{count_text(len(rows), 'recording')} in {result.wall_s / 60:.1f} min; dataset {result.location}, {version}"
-    )
+    click.echo(f"{count_text(len(rows), 'recording')} {_describe_location(result)}")
     location = shlex.quote(str(result.location))
     click.echo(f"next: faultset dataset verify {location}, then faultset dataset show {location}")
 
 
-def _sort_key(plan: Plan) -> tuple[str, bool, str, str]:
-    return plan.app, plan.fault is None, plan.fault_name or plan.no_fault_kind or "", plan.target_name or ""
+def _sort_key(plan: Plan) -> tuple[bool, str, str]:
+    return plan.fault is None, plan.fault_name or plan.no_fault_kind or "", plan.target_name
 
 
 MAX_FALSE_POSITIVES = 0.05
@@ -127,7 +124,7 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
         return
     results = {episode.episode: episode for episode in result.episodes}
     labels = {name: read_label(result.root / "episodes" / name) for name in results if not results[name].failure}
-    plans = sorted(result.plans, key=lambda p: (p.fault is None, p.fault_name or p.no_fault_kind or "", p.target_name))
+    plans = sorted(result.plans, key=_sort_key)
     rows = [_describe_episode(plan, results.get(plan.episode), labels.get(plan.episode)) for plan in plans]
     if as_json:
         episodes = [{name.replace(" ", "_"): value for name, value in row.items()} for row in rows]
@@ -139,11 +136,7 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     for sentence in _describe_false_positives(result, labels):
         click.echo(sentence)
     done, total = len(labels), len(result.plans)
-    version = f"version {result.version}" if result.version else "without a version"
-    click.echo(
-        f"{done} of {count_text(total, 'episode')} in {result.wall_s / 60:.1f} min; dataset {result.location}, "
-        f"{version}"
-    )
+    click.echo(f"{done} of {count_text(total, 'episode')} {_describe_location(result)}")
     if causes := Counter(void.cause for void in result.voids):
         counts = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
         click.echo(f"{count_text(causes.total(), 'void attempt')}: {counts}", err=True)
@@ -152,6 +145,11 @@ def print_summary(result: CampaignResult, *, as_json: bool = False) -> None:
     if done:
         location = shlex.quote(str(result.location))
         click.echo(f"next: faultset dataset verify {location} --shortcuts, then evaluate {location}")
+
+
+def _describe_location(result: CampaignResult) -> str:
+    version = f"version {result.version}" if result.version else "without a version"
+    return f"in {result.wall_s / 60:.1f} min; dataset {result.location}, {version}"
 
 
 def _describe_result(result: CampaignResult) -> dict[str, Any]:
@@ -239,7 +237,6 @@ def _count_fired(result: CampaignResult, episodes: Sequence[str]) -> tuple[int, 
 
 
 def describe(result: EpisodeResult) -> str:
-    """Describe the result of an episode in one line."""
     plan, logs = result.plan, result.outcome.logs
     if result.failure:
         ending = f"failed: {brief(result.failure)}" + (f" (logs in {logs})" if logs else "")
@@ -262,13 +259,7 @@ def format_wait_reason(state: CampaignProgress) -> str:
 
 
 def remaining_s(state: CampaignProgress, now_s: float) -> float:
-    """Estimate a campaign's remaining time from the duration of its finished episodes.
-
-    Parameters
-    ----------
-    now_s
-        Monotonic seconds.
-    """
+    """Estimate a campaign's remaining time at monotonic `now_s` from the duration of its finished episodes."""
     durations_s = [episode.wall_s for episode in state.finished if episode.attempts and not episode.failure]
     if not durations_s:
         durations_s = [episode_time_s(episode.plan) for episode in state.running.values()]
@@ -374,9 +365,7 @@ def _show_bars() -> Iterator[Callable[[CampaignProgress], None]]:
             plan = episode.plan
             if name not in tasks:
                 tasks[name] = bars.add_task(
-                    plan.title if plan.recording else _short_title(plan),
-                    total=episode_time_s(plan),
-                    state="",
+                    plan.title if plan.recording else _short_title(plan), total=episode_time_s(plan), state=""
                 )
             elapsed_s = state.recorded_earlier_s.get(name, 0.0) + time.monotonic() - episode.started
             bars.update(tasks[name], completed=elapsed_s, state=episode.phase)

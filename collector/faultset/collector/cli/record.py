@@ -55,14 +55,7 @@ from faultset.datasets.cli.exchange import import_files, next_commands, show_cos
 @click.option("--incidents", metavar="FILE", help="Times and causes of incidents, one episode each.")
 @click.option("--mapping", metavar="FILE", help="Names of services, and roles of metrics.")
 @click.option("--redact/--no-redact", default=True, help="Hide passwords and tokens in the episode.")
-def record(
-    kubernetes: bool,
-    max_rate: float,
-    start: str,
-    end: str,
-    out: Path,
-    **options: Any,
-) -> None:
+def record(kubernetes: bool, max_rate: float, start: str, end: str, out: Path, **options: Any) -> None:
     """Record a past window of telemetry as an episode, through the APIs of running servers.
 
     Without --at and --incidents the window becomes one episode without a fault. Repeat an interrupted command to

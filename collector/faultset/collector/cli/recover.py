@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +15,6 @@ from faultset.core.printable import count_text
 if TYPE_CHECKING:
     from faultset.collector.campaigns.output_folder import RemovalResult
     from faultset.collector.platforms.hosts import PlatformHost
-
-
-def _is_set(option: str) -> bool:
-    return click.get_current_context().get_parameter_source(option) != click.core.ParameterSource.DEFAULT
 
 
 @command("recover", short_help="Clean up after a killed `collect`.")
@@ -67,12 +62,13 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
     folder = destination.folder
     check_output_folder(folder)
     removal, refusal = RemovalResult(), None
+    is_named = click.get_current_context().get_parameter_source("out") != click.core.ParameterSource.DEFAULT
     if folder.exists():
         try:
             removal = _clean_folder(folder, platform, host, break_lock=break_lock)
         except DataError as error:
             refusal = error
-    elif platform == "local" and destination.is_shared and _is_set("out"):
+    elif platform == "local" and destination.is_shared and is_named:
         # on a cluster, orphans are removed even if the folder is missing
         refusal = DataError(f"folder {printable(str(folder))} does not exist; give a dataset with --out")
     orphans = host.remove_orphans()
@@ -83,7 +79,10 @@ def recover(out: str, platform: str, context: str | None, telemetry: bool, break
     if as_json:
         show_json({"episodes": removal.episodes, "orphans": orphans, "left": removal.remaining})
     elif removal.episodes or orphans or not (removal.remaining or refusal):
-        _print_removal(removal.episodes, orphans)
+        episodes = removal.episodes
+        sentences = [f"removed the remains of {count_text(len(episodes), 'episode')}"] if episodes else []
+        sentences += [f"removed {', '.join(orphans)}"] if orphans else []
+        click.echo("; ".join(sentences) or "nothing to remove")
     if refusal:
         raise refusal
     if removal.remaining:
@@ -104,9 +103,3 @@ def _clean_folder(folder: Path, platform: str, host: PlatformHost, *, break_lock
         return remove_abandoned(
             folder, lambda name: host if name == platform else open_host(name), take_over=break_lock
         )
-
-
-def _print_removal(episodes: Sequence[str], orphans: Sequence[str]) -> None:
-    sentences = [f"removed the remains of {count_text(len(episodes), 'episode')}"] if episodes else []
-    sentences += [f"removed {', '.join(orphans)}"] if orphans else []
-    click.echo("; ".join(sentences) or "nothing to remove")

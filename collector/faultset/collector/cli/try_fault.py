@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultset.collector.cli.cluster import (
-    campaign_options,
-    cluster_options,
-    platform_settings,
-    raised_interrupts,
-)
+from faultset.collector.cli.cluster import campaign_options, cluster_options, platform_settings, raised_interrupts
 from faultset.core.console import command, complete_names, json_option
 from faultset.core.output import show_records
 
 if TYPE_CHECKING:
-    from faultset.collector.episodes.trial import FaultTrial
+    from faultset.collector.episodes.fault_steps import FaultTrial
     from faultset.collector.faults.registry import FaultSpec
     from faultset.collector.platforms.hosts import PlatformHost
     from faultset.collector.spec.app import AppSpec
@@ -36,14 +31,7 @@ if TYPE_CHECKING:
 @cluster_options
 @json_option
 def try_fault(
-    name: str,
-    app: str,
-    target: str | None,
-    platform: str,
-    seed: int,
-    stores: str | None,
-    as_json: bool,
-    **options: Any,
+    name: str, app: str, target: str | None, platform: str, seed: int, stores: str | None, as_json: bool, **options: Any
 ) -> None:
     """Deploy an application, inject one fault, check its effect, undo it, and remove everything.
 
@@ -55,9 +43,8 @@ def try_fault(
       faultset try-fault http-abort --app social --target text-service
     """
     from faultset.collector.apps import load_app
-    from faultset.collector.faults.registry import get_fault
-    from faultset.collector.faults.unsupported import unsupported_faults
-    from faultset.collector.plans.chosen_stores import check_stores, with_stores
+    from faultset.collector.faults.registry import get_fault, unsupported_faults
+    from faultset.collector.plans.planned_app import check_stores, with_stores
     from faultset.collector.plans.requests import parse_stores
     from faultset.collector.platforms.hosts import open_host
     from faultset.core.errors import PlatformError, UsageError
@@ -111,7 +98,7 @@ def _describe_trial(fault: str, trial: FaultTrial) -> dict[str, Any]:
 
 def _run_trial(spec: FaultSpec, target: str, host: PlatformHost, app: AppSpec, seed: int) -> FaultTrial:
     """Try the fault in a temporary folder, and remove everything at the end."""
-    from faultset.collector.episodes.trial import try_on_platform
+    from faultset.collector.episodes.fault_steps import try_on_platform
     from faultset.collector.platforms.journal import Journal
 
     name = f"try-{seed}"

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from faultset.collector.episodes.ageing import age_application
-from faultset.collector.episodes.fault_steps import RECOVERY_TIMEOUT_S, FaultSteps, find_recovery_problem
-from faultset.collector.episodes.harmless_changes import DecoySchedule, disturb, imitate_fault
+from faultset.collector.episodes.fault_steps import (
+    RECOVERY_TIMEOUT_S,
+    FaultSteps,
+    RepairWaits,
+    build_live_fault,
+    find_recovery_problem,
+)
+from faultset.collector.episodes.harmless_changes import DecoySchedule, age_application, disturb, imitate_fault
 from faultset.collector.episodes.health import (
     SETTLE_NS,
     EpisodeWatchdog,
@@ -21,10 +27,9 @@ from faultset.collector.episodes.health import (
     requests_between,
     unready_workloads,
 )
-from faultset.collector.episodes.live_faults import RepairWaits, build_live_fault
-from faultset.collector.episodes.options import EpisodeOptions
+from faultset.collector.episodes.host_pressure import CpuPressure
 from faultset.collector.episodes.recording import LiveRecording, read_early, write_episode
-from faultset.collector.episodes.records import EpisodeRecord, FaultRecord, ViewBounds
+from faultset.collector.episodes.records import SYSTEM_CLOCK, EpisodeClock, EpisodeRecord, FaultRecord, ViewBounds
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Phase
 from faultset.collector.mitigation.messages import MitigationResult, RepairOrder
 from faultset.collector.plans.plan import Draws
@@ -51,18 +56,30 @@ class FaultNotConfirmed(PlatformError):
     void_cause = "fault not confirmed"
 
 
-class EpisodeActions:
-    """The action of each command; failed actions raise a FaultsetError with the reason.
+@dataclass(frozen=True, kw_only=True)
+class EpisodeOptions:
+    """Options for running one episode; a plan describes what to run."""
 
-    Attributes
-    ----------
-    record
-        Events of the episode so far.
-    judgement
-        Verdict and evidence; None before the episode is written.
-    mitigations
-        Results of the repairs tried so far.
-    """
+    sources: SourceRecorder | None = None
+    """Sources that the campaign adds."""
+    report: Callable[[Phase], None] = lambda phase: None
+    """Called with each new phase."""
+    interrupted: Callable[[], bool] = lambda: False
+    """Called several times a second; once it returns True, the episode undoes its changes and ends."""
+    parallel: int = 1
+    """Maximum number of concurrent episodes of the campaign."""
+    pressure: CpuPressure = field(default_factory=CpuPressure)
+    """Measures CPU shortage, by default on this machine."""
+    repairs: Sequence[RepairOrder] = ()
+    """Repairs to try on the fault; an episode with repairs is not written."""
+    clock: EpisodeClock = SYSTEM_CLOCK
+    """Clock of the episode."""
+    store_servers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Server that runs each store, for the context."""
+
+
+class EpisodeActions:
+    """The action of each command; failed actions raise a FaultsetError with the reason."""
 
     def __init__(
         self,
@@ -90,7 +107,6 @@ class EpisodeActions:
         )
 
     def handlers(self) -> dict[Command, Callable[[], None]]:
-        """Return the action of every command."""
         return {
             Command.DEPLOY: self.deploy,
             Command.START_LOAD: self.start_load,
@@ -105,7 +121,6 @@ class EpisodeActions:
         }
 
     def deploy(self) -> None:
-        """Deploy the application and wait until it is ready."""
         self.platform.deploy()
         _log.info("%s is deployed", self.plan.app)
 
@@ -123,7 +138,6 @@ class EpisodeActions:
         self.machine.warm_grace_s = self._pressure.scaled_s(self.machine.warm_grace_s)
 
     def start_load(self) -> None:
-        """Start the added sources and the load."""
         self.sources.start(self.platform, self.plan.step_s)
         plan = self.plan
         self.platform.start_load(seed=self.draws.load_seed, rate_rps=plan.rate_rps, mix=plan.mix, traffic=plan.traffic)
@@ -166,7 +180,6 @@ class EpisodeActions:
         _log.info("%s is healthy %s", self.plan.app, when)
 
     def make_decoys(self) -> None:
-        """Start the decoys that are due."""
         elapsed_s = (self._clock.time_ns() - self.machine.view_start_ns) / SECOND_NS
         for step in self._decoys.take_due(elapsed_s):
             self.journal.note("decoy", [str(value) for value in step.values()], **step)
@@ -187,7 +200,6 @@ class EpisodeActions:
         self._steps.inject(self.machine.onset_ns)
 
     def confirm(self) -> None:
-        """Check whether faults that are not yet confirmed are in effect."""
         self._steps.confirm()
 
     def mitigate(self) -> None:
@@ -292,7 +304,6 @@ class EpisodeActions:
         )
 
     def teardown(self) -> None:
-        """Close the sources and remove the application."""
         self.sources.close()
         self.platform.teardown()
 

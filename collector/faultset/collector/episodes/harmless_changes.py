@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from faultset.collector.faults.deployments import get_container, patch_container, trigger_restart
-from faultset.collector.faults.pods import list_pods
+from faultset.collector.faults.deployments import (
+    get_container,
+    get_pod_name,
+    list_pods,
+    patch_container,
+    trigger_restart,
+)
 from faultset.collector.faults.registry import FaultSpec
 from faultset.collector.faults.stores import administer, flush_caches
 from faultset.collector.faults.targets import (
@@ -17,10 +23,11 @@ from faultset.collector.faults.targets import (
     list_databases,
     list_logic_services,
     list_networked_services,
+    list_operators,
     list_replicated_frontends,
 )
-from faultset.collector.plans.decoys import Decoy, DecoyKind, eligible_services
-from faultset.collector.platforms.base import EpisodePlatform, Platform
+from faultset.collector.plans.timeline import Decoy, DecoyKind, eligible_services
+from faultset.collector.platforms.base import EpisodePlatform, NotSupported, Platform
 from faultset.collector.platforms.objects import ObjectNotFound
 from faultset.collector.runtime.builds import draw_builds
 from faultset.collector.runtime.stores.driver import REWRITE_PASSWORD
@@ -39,15 +46,8 @@ class DecoySchedule:
     """Makes the decoys of an episode step by step.
 
     The number of decoys, their kinds and their times do not depend on the fault. A decoy that would remove a fault from
-    its target hits another service instead. Before the onset, decoys of all kinds may hit targets; after it, only
-    decoys that leave the fault in effect.
-
-    Parameters
-    ----------
-    onset_s
-        When the fault is injected, in seconds after the start of the view.
-    faults
-        Fault of each target.
+    its target hits another service instead. Before the onset, which is `onset_s` after the start of the view, decoys of
+    all kinds may hit targets; after it, only decoys that leave the fault in effect. `faults` are the faults by target.
     """
 
     def __init__(self, platform: Platform, decoys: Sequence[Decoy], *, onset_s: float, faults: Mapping[str, FaultSpec]):
@@ -117,23 +117,6 @@ _Step = Callable[[Platform, str, Decoy], dict[str, Any] | None]
 """Makes one step of a decoy; returns its changes, or None if there was nothing to change."""
 
 
-def _roll_out_build(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
-    return _roll_out(platform, service, decoy.number)
-
-
-def _restart_pods(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
-    _restart(platform, service)
-    return {}
-
-
-def _add_replica(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
-    return _scale(platform, service, 1)
-
-
-def _remove_replica(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
-    return _scale(platform, service, -1)
-
-
 def _delete_pod(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any] | None:
     """Delete the newest pod while the others serve."""
     pods = list_pods(platform, service)
@@ -142,6 +125,18 @@ def _delete_pod(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any
     pod = pods[-1]["metadata"]["name"]
     platform.delete("Pod", pod)
     return {"pod": pod}
+
+
+def _scale(platform: Platform, service: str, decoy: Decoy, *, step: int) -> dict[str, Any]:
+    operator = platform.app.operator
+    if operator is not None and service in operator.components:
+        resource = operator.resource
+        replicas = platform.get(resource.kind, resource.name)["spec"][service]["replicas"] + step
+        platform.patch(resource.kind, resource.name, {"spec": {service: {"replicas": replicas}}})
+    else:
+        replicas = platform.get("Deployment", service)["spec"]["replicas"] + step
+        platform.patch("Deployment", service, {"spec": {"replicas": replicas}})
+    return {"replicas": replicas}
 
 
 def _change_configuration(platform: Platform, service: str, decoy: Decoy) -> dict[str, Any]:
@@ -193,10 +188,10 @@ def _delete_batch_pod(platform: Platform, service: str, decoy: Decoy) -> dict[st
 
 
 _STEPS: Mapping[DecoyKind, Mapping[int, _Step]] = {
-    "rollout": {0: _roll_out_build},
-    "restart": {0: _restart_pods},
-    "scale-out": {0: _add_replica, 2: _remove_replica},
-    "replica-restart": {0: _add_replica, 1: _delete_pod, 2: _remove_replica},
+    "rollout": {0: lambda platform, service, decoy: _roll_out(platform, service, decoy.number)},
+    "restart": {0: lambda platform, service, decoy: _restart(platform, service)},
+    "scale-out": {0: partial(_scale, step=1), 2: partial(_scale, step=-1)},
+    "replica-restart": {0: partial(_scale, step=1), 1: _delete_pod, 2: partial(_scale, step=-1)},
     "configuration": {0: _change_configuration},
     "setting": {0: _change_setting},
     "node-load": {0: _start_batch_pod, 1: _delete_batch_pod},
@@ -243,8 +238,7 @@ def imitate_fault(platform: Platform, rng: np.random.Generator) -> dict[str, Any
 def _roll_out(platform: Platform, service: str, number: int) -> dict[str, Any]:
     """Roll out another healthy build, a different one for each number; restart pods of services without such builds."""
     if platform.app.deployed is not None or service in platform.app.components:
-        _restart(platform, service)
-        return {}
+        return _restart(platform, service)
     repository = get_container(platform, service)["image"].rpartition(":")[0]
     _, *others = draw_builds(platform.app.variation.seed).healthy
     image = f"{repository}:{others[number % len(others)]}"
@@ -252,22 +246,38 @@ def _roll_out(platform: Platform, service: str, number: int) -> dict[str, Any]:
     return {"image": image}
 
 
-def _scale(platform: Platform, service: str, step: int) -> dict[str, Any]:
-    operator = platform.app.operator
-    if operator is not None and service in operator.components:
-        resource = operator.resource
-        replicas = platform.get(resource.kind, resource.name)["spec"][service]["replicas"] + step
-        platform.patch(resource.kind, resource.name, {"spec": {service: {"replicas": replicas}}})
-    else:
-        replicas = platform.get("Deployment", service)["spec"]["replicas"] + step
-        platform.patch("Deployment", service, {"spec": {"replicas": replicas}})
-    return {"replicas": replicas}
-
-
-def _restart(platform: Platform, service: str) -> None:
+def _restart(platform: Platform, service: str) -> dict[str, Any]:
     operator = platform.app.operator
     if operator is None or service not in operator.components:
         trigger_restart(platform, service)
-        return
-    change = {"spec": {service: {"annotations": {"kubectl.kubernetes.io/restartedAt": rfc3339(time.time_ns())}}}}
-    platform.patch(operator.resource.kind, operator.resource.name, change)
+    else:
+        annotation = {"kubectl.kubernetes.io/restartedAt": rfc3339(time.time_ns())}
+        platform.patch(operator.resource.kind, operator.resource.name, {"spec": {service: {"annotations": annotation}}})
+    return {}
+
+
+_ROLLOUT_RANGE, _RESTART_RANGE = (2, 5), (1, 3)
+"""Range of the number of services, excluding its end."""
+
+
+def age_application(platform: Platform, rng: np.random.Generator) -> bool:
+    """Roll out and restart some services, which leaves old ReplicaSets, events and restart counts.
+
+    Return whether anything was changed; applications deployed by others are left unchanged.
+    """
+    app = platform.app
+    services = [*list_code_services(app), *list_operators(app)] if app.deployed is None else []
+    if not services:
+        return False
+    order = [str(service) for service in rng.permutation(services)]
+    rollout_count, restart_count = int(rng.integers(*_ROLLOUT_RANGE)), int(rng.integers(*_RESTART_RANGE))
+    for service in order[:rollout_count]:
+        annotations = {"kubernetes.io/change-cause": f"release {int(rng.integers(100, 1000))}"}
+        platform.patch("Deployment", service, {"spec": {"template": {"metadata": {"annotations": annotations}}}})
+    # other services, because the new pod of a rollout may not be running yet
+    for service in order[rollout_count : rollout_count + restart_count]:
+        try:
+            platform.kill(get_pod_name(platform, service))
+        except NotSupported:
+            break
+    return True

@@ -38,7 +38,6 @@ class UnexplainedRequestChange(HostTooBusy):
 
 
 def requests_between(platform: Platform, start_ns: int, end_ns: int) -> pd.DataFrame:
-    """Return the client requests scheduled in `[start_ns, end_ns)`."""
     batches = list(platform.sources["requests"].snapshot(start_ns, end_ns))
     if not batches:
         return pd.DataFrame({"scheduled": [], "outcome": [], "endpoint": [], "status": [], "latency_ns": []})
@@ -63,13 +62,7 @@ def unready_workloads(platform: Platform, rolling_out: Collection[str] = ()) -> 
 
 
 def health_problem(
-    platform: Platform,
-    start_ns: int,
-    end_ns: int,
-    rate_rps: float,
-    *,
-    now_ns: int,
-    rolling_out: Collection[str] = (),
+    platform: Platform, start_ns: int, end_ns: int, rate_rps: float, *, now_ns: int, rolling_out: Collection[str] = ()
 ) -> str:
     """Describe the application's problem in `[start_ns, end_ns)`; empty when it is healthy.
 
@@ -118,15 +111,7 @@ _PAUSE_S = 1.0
 
 
 class EpisodeWatchdog:
-    """Checks whether an episode can still succeed; checks processes at most once a second.
-
-    Parameters
-    ----------
-    platform
-        Platform whose processes are checked.
-    clock
-        Clock that must not be adjusted during the episode.
-    """
+    """Checks whether an episode can still succeed; checks processes at most once a second."""
 
     def __init__(self, platform: EpisodePlatform, clock: EpisodeClock = SYSTEM_CLOCK):
         self._platform, self._clock = platform, clock

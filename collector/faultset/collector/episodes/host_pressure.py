@@ -38,22 +38,16 @@ _STEP_S = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class CpuUse:
-    """CPU use of a machine over some seconds.
-
-    Attributes
-    ----------
-    waiting_share
-        Share of the time in which some process waited for CPU.
-    free_cores
-        Mean number of idle cores.
-    is_of_group
-        Whether only this process's control group is measured, not the machine. Then `free_cores` is ignored,
-        because cores that other groups use at a lower weight are free for this one.
-    """
+    """CPU use of a machine over some seconds."""
 
     waiting_share: float
+    """Share of the time in which some process waited for CPU."""
     free_cores: float
+    """Mean number of idle cores."""
     is_of_group: bool = False
+    """Whether only this process's control group is measured, not the machine. Then `free_cores` is ignored, because
+    cores that other groups use at a lower weight are free for this one.
+    """
 
     @property
     def is_busy(self) -> bool:
@@ -61,12 +55,8 @@ class CpuUse:
         return self.waiting_share >= BUSY_SHARE or (not self.is_of_group and self.free_cores < MIN_FREE_CORES)
 
     def has_room(self, without_load: int = 0) -> bool:
-        """Return whether there is enough CPU for one more episode.
-
-        Parameters
-        ----------
-        without_load
-            Number of running episodes whose load has not started.
+        """Return whether there is enough CPU for one more episode, given the number of episodes whose load has not
+        started.
         """
         required_cores = CORES_OF_AN_EPISODE + without_load * CORES_OF_A_STARTING_EPISODE
         return self.waiting_share < BUSY_SHARE and (self.is_of_group or self.free_cores >= required_cores)
@@ -79,16 +69,8 @@ class CpuPressure:
     """Measures idle CPU and the time in which processes wait for CPU.
 
     The waiting time is the kernel's pressure stall information of this process's control group, or of the machine for a
-    process in the root group. Without this information it is the wake-up delay of a thread.
-
-    Parameters
-    ----------
-    waited_s
-        Returns the total waiting time; by default, of this machine.
-    idle_s
-        Returns the total idle time of all cores; by default, of this machine.
-    clock
-        Returns monotonic seconds.
+    process in the root group. Without this information it is the wake-up delay of a thread. `waited_s` and `idle_s`
+    return total times; by default, of this machine.
     """
 
     def __init__(
@@ -127,7 +109,6 @@ class CpuPressure:
         )
 
     def is_busy(self, window_s: float = 10.0) -> bool:
-        """Return whether the machine was measured to be short of CPU."""
         use = self.use(window_s)
         return use is not None and use.is_busy
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from faultset.collector.episodes.actions import EpisodeOptions
 from faultset.collector.episodes.messages import (
     EpisodeAssignment,
     EpisodeMessage,
@@ -24,12 +25,11 @@ from faultset.collector.episodes.messages import (
     PhaseReport,
     encode_message,
 )
-from faultset.collector.episodes.options import EpisodeOptions
 from faultset.collector.episodes.runner import EpisodeRunner
 from faultset.collector.episodes.state_machine import Phase
 from faultset.collector.episodes.working_folders import FAILED, MARKER, WorkingFolder
 from faultset.collector.ipc.channel import decode
-from faultset.collector.plans.chosen_stores import original_servers, planned_app, store_servers
+from faultset.collector.plans.planned_app import original_servers, planned_app, store_servers
 from faultset.collector.platforms.hosts import open_host
 from faultset.collector.platforms.journal import Journal
 from faultset.collector.sources.recorder import SourceRecorder, load_source

@@ -43,13 +43,7 @@ if TYPE_CHECKING:
 def build_context(
     record: EpisodeRecord, platform: EpisodePlatform, bounds: ViewBounds, added: Sequence[SourceRows] = ()
 ) -> EpisodeContext:
-    """Return the context of an episode with a given view.
-
-    Parameters
-    ----------
-    added
-        Rows of added sources.
-    """
+    """Return the context of an episode with a given view; `added` are the rows of added sources."""
     facts = describe_system(record, platform)
     facts["source_intervals_s"] |= {rows.spec.table: rows.interval_s for rows in added if rows.spec.added_table}
     return EpisodeContext(
@@ -79,7 +73,6 @@ def describe_system(record: EpisodeRecord, platform: EpisodePlatform) -> dict[st
 
 
 def describe_workload(plan: Plan) -> dict[str, Any]:
-    """Describe the load of an episode."""
     return {"mix": plan.mix, "rate_rps": plan.rate_rps, **plan.traffic.as_record()}
 
 
@@ -103,15 +96,7 @@ def drop_open_spans(batch: pa.RecordBatch, end_ns: int) -> pa.RecordBatch:
 
 
 class LiveRecording:
-    """Telemetry of a running episode.
-
-    Parameters
-    ----------
-    bounds
-        Returns the view's bounds for a given end.
-    folder
-        Parent of the temporary folder for tables; the system's default if None.
-    """
+    """Telemetry of a running episode; `bounds` returns the view's bounds for a given end."""
 
     def __init__(
         self,
@@ -153,10 +138,7 @@ class _LazyView(EpisodeView):
         self._written: set[str] = set()
 
     def table(
-        self,
-        name: str,
-        columns: Sequence[str] | None = None,
-        filters: pc.Expression | list[Any] | None = None,
+        self, name: str, columns: Sequence[str] | None = None, filters: pc.Expression | list[Any] | None = None
     ) -> pa.Table:
         self._schema(name)
         self._write(name)
@@ -277,23 +259,9 @@ def write_episode(
 ) -> Judgement:
     """Write the episode's telemetry, context and truth into the dataset and return the verdict.
 
-    The view excludes later responses to requests and open spans.
-
-    Parameters
-    ----------
-    root
-        The dataset's folder.
-    journal
-        The episode's journal, which becomes part of the truth.
-    sources
-        Sources that the campaign adds; their failures become evidence.
-    is_busy
-        Whether the host was short of CPU during the view.
-
-    Raises
-    ------
-    HostTooBusy
-        Client requests changed in a way that the fault cannot explain; the episode is not written.
+    The view excludes later responses to requests and open spans. `is_busy` says whether the host was short of CPU
+    during the view. Raises HostTooBusy if client requests changed in a way that the fault cannot explain; then nothing
+    is written.
     """
     plan = record.plan
     added = sources.read(bounds.start_ns, bounds.end_ns)
@@ -357,13 +325,7 @@ def _write_telemetry(
 
 
 def reason_to_discard(judgement: Judgement, *, is_busy: bool) -> str:
-    """Return why an episode is void, with or without a fault; empty when it is valid.
-
-    Parameters
-    ----------
-    is_busy
-        Whether the host was short of CPU during the view.
-    """
+    """Return why an episode is void, with or without a fault; empty when it is valid."""
     if not judgement.void_reason and is_busy and judgement.impact.is_latency_alone:
         return "only latencies changed, while the host was short of CPU"
     return judgement.void_reason

@@ -48,31 +48,21 @@ class ViewBounds:
 
 @dataclass(kw_only=True)
 class FaultRecord:
-    """History of one fault.
-
-    Attributes
-    ----------
-    target
-        Service to which the fault is applied.
-    rng
-        Random generator of the injection; every repetition uses a copy.
-    course
-        How the fault acts over time; None for its default.
-    before
-        Result of the fault's `observe` before the injection.
-    parameters
-        Result of the first injection.
-    injections
-        Number of injections so far.
-    """
+    """History of one fault."""
 
     spec: FaultSpec
     target: str
+    """Service to which the fault is applied."""
     rng: np.random.Generator
+    """Random generator of the injection; every repetition uses a copy."""
     course: Course | None = None
+    """How the fault acts over time; None for its default."""
     before: Any = None
+    """Result of the fault's `observe` before the injection."""
     parameters: dict[str, Any] = field(default_factory=dict)
+    """Result of the first injection."""
     injections: int = 0
+    """Number of injections so far."""
     inject_start_ns: int | None = None
     inject_done_ns: int | None = None
     effective_ns: int | None = None
@@ -90,36 +80,27 @@ class EpisodeRecord:
     """History of an episode.
 
     All times are UTC nanoseconds; None for events that did not happen.
-
-    Attributes
-    ----------
-    faults
-        Faults in the order of their injection; empty in an episode without a fault.
-    parallel
-        Maximum number of concurrent episodes of the campaign.
-    change
-        Change that replaces the fault in an episode without one.
-    durations_s
-        Seconds spent on each command of the state machine.
-    clock
-        Clock of the evidence.
-    store_servers
-        Server that runs each store, for the context; empty if Redis runs all.
     """
 
     plan: Plan
     faults: tuple[FaultRecord, ...] = ()
+    """Faults in the order of their injection; empty in an episode without a fault."""
     parallel: int = 1
+    """Maximum number of concurrent episodes of the campaign."""
     inject_start_ns: int | None = None
     inject_done_ns: int | None = None
     recover_start_ns: int | None = None
     recover_done_ns: int | None = None
     healthy_again_ns: int | None = None
     change: dict[str, Any] = field(default_factory=dict)
+    """Change that replaces the fault in an episode without one."""
     evidence: list[dict[str, Any]] = field(default_factory=list)
     durations_s: dict[str, float] = field(default_factory=dict)
+    """Seconds spent on each command of the state machine."""
     clock: EpisodeClock = SYSTEM_CLOCK
+    """Clock of the evidence."""
     store_servers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Server that runs each store, for the context; empty if Redis runs all."""
 
     @property
     def effective_ns(self) -> int | None:
@@ -129,7 +110,6 @@ class EpisodeRecord:
 
     @property
     def unconfirmed(self) -> tuple[FaultRecord, ...]:
-        """Faults that are not yet confirmed."""
         return tuple(fault for fault in self.faults if fault.effective_ns is None)
 
     @property

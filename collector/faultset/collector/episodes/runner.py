@@ -6,10 +6,9 @@ from collections import deque
 from pathlib import Path
 from typing import ClassVar
 
-from faultset.collector.episodes.actions import EpisodeActions, FaultNotConfirmed
+from faultset.collector.episodes.actions import EpisodeActions, EpisodeOptions, FaultNotConfirmed
 from faultset.collector.episodes.health import EpisodeWatchdog, HostTooBusy
 from faultset.collector.episodes.messages import OTHER_FAILURE, EpisodeOutcome
-from faultset.collector.episodes.options import EpisodeOptions
 from faultset.collector.episodes.records import EpisodeRecord, FaultRecord
 from faultset.collector.episodes.state_machine import Command, EpisodeMachine, Event, Phase
 from faultset.collector.faults.registry import get_fault
@@ -31,12 +30,7 @@ class EpisodeRunner:
     actions_type: ClassVar[type[EpisodeActions]] = EpisodeActions
 
     def __init__(
-        self,
-        plan: Plan,
-        platform: EpisodePlatform,
-        journal: Journal,
-        root: Path,
-        options: EpisodeOptions | None = None,
+        self, plan: Plan, platform: EpisodePlatform, journal: Journal, root: Path, options: EpisodeOptions | None = None
     ):
         options = options or EpisodeOptions()
         self.plan, self.platform, self.journal = plan, platform, journal

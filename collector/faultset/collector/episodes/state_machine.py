@@ -65,36 +65,26 @@ class Event:
 
 @dataclass
 class EpisodeMachine:
-    """State of one episode.
-
-    Attributes
-    ----------
-    phase
-        Current phase.
-    repeats_s
-        Intervals in seconds of faults that are injected repeatedly.
-    warm_grace_s
-        Additional seconds after the warm-up in which the application may become healthy.
-    mitigates
-        Whether the application is repaired at the end of the view; such an episode is not written.
-    view_start_ns, onset_ns
-        Beginning of the view and of the fault, set at the start of the baseline.
-    deadline_ns
-        Latest time of the next event; None while the machine waits for a command.
-    failure
-        Why the episode is void; empty when it is valid.
-    """
+    """State of one episode."""
 
     plan: Plan
     draws: Draws
     repeats_s: tuple[float, ...] = ()
+    """Intervals in seconds of faults that are injected repeatedly."""
     warm_grace_s: float = 60.0
+    """Additional seconds after the warm-up in which the application may become healthy."""
     mitigates: bool = False
+    """Whether the application is repaired at the end of the view; such an episode is not written."""
     phase: Phase = Phase.NEW
+    """Current phase."""
     view_start_ns: int = 0
+    """Beginning of the view, set at the start of the baseline."""
     onset_ns: int = 0
+    """Beginning of the fault, set at the start of the baseline."""
     deadline_ns: int | None = None
+    """Latest time of the next event; None while the machine waits for a command."""
     failure: str = ""
+    """Why the episode is void; empty when it is valid."""
     interrupted: bool = False
     _warmup_start_ns: int = 0
     _scheduled: list[tuple[int, Command]] = field(default_factory=list)

@@ -34,19 +34,14 @@ _LARGEST_NOTE_BYTES = 8192
 
 
 class WorkingFolderNote(BaseModel):
-    """A dataset's note of an episode's working folder; the folder's marker has the same content.
-
-    Attributes
-    ----------
-    token
-        Random token in the folder's name, so that it cannot be guessed.
-    """
+    """A dataset's note of an episode's working folder; the folder's marker has the same content."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     episode: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$")
     folder: str = Field(max_length=4096, pattern=r"^/[^\x00-\x1f\x7f]*$")
     token: str = Field(pattern=r"^[0-9a-f]{32}$")
+    """Random token in the folder's name, so that it cannot be guessed."""
     owner: ProcessIdentity
     platform: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
 
@@ -60,23 +55,15 @@ class WorkingFolder:
 
     @property
     def folder(self) -> Path:
-        """The folder."""
         return Path(self.note.folder)
 
     @property
     def journal(self) -> Path:
-        """The episode's journal."""
         return self.folder / "journal.jsonl"
 
     @staticmethod
     def claim(root: Path, episode: str, platform: str) -> WorkingFolder:
-        """Create a working folder for an episode of this process.
-
-        Raises
-        ------
-        PlatformError
-            A working folder of an earlier run still exists, and its changes have not been undone.
-        """
+        """Create a working folder for an episode of this process; raise PlatformError if one remains."""
         token = secrets.token_hex(16)
         folder = Path(tempfile.gettempdir()).resolve() / f"{_PREFIX}{token[:16]}"
         notes = root / RUNNING

@@ -142,13 +142,11 @@ def refuses_writes(platform: Platform, target: str, parameters: Mapping[str, Any
     return f"{target} refuses writes of {parameters['account']}: {refusal}" if _lacks_rights(refusal) else None
 
 
+_RIGHTS = {"system_level": "Application", "fault_type": "Authentication Issue", "needs": ("exec", "runtime")}
+
+
 @fault(
-    "read-only-account",
-    system_level="Application",
-    fault_type="Authentication Issue",
-    targets=stores_with_capability("rights", list_written_stores),
-    check=refuses_writes,
-    needs=("exec", "runtime"),
+    "read-only-account", **_RIGHTS, targets=stores_with_capability("rights", list_written_stores), check=refuses_writes
 )
 def read_only_account(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Revoke the right to write from the account with which the application uses a store."""
@@ -162,14 +160,7 @@ def refuses_consumers(platform: Platform, target: str, parameters: Mapping[str, 
     return f"{target} gives {parameters['account']} no messages: {refusal}" if refusal else None
 
 
-@fault(
-    "consumer-stopped",
-    system_level="Application",
-    fault_type="Authentication Issue",
-    targets=list_consumed_brokers,
-    check=refuses_consumers,
-    needs=("exec", "runtime"),
-)
+@fault("consumer-stopped", **_RIGHTS, targets=list_consumed_brokers, check=refuses_consumers)
 def consumer_stopped(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Revoke the right to consume from the application's account; it can still publish."""
     administer(platform, target, REVOKE_CONSUMING)

@@ -9,15 +9,18 @@ from typing import Any
 from numpy.random import Generator
 
 from faultset.collector.faults.deployments import (
+    container_status,
     draw_build,
     get_container,
+    get_pod_name,
+    last_end,
+    last_error_line,
+    list_pods,
     patch_container,
     roll_out_build,
     runs_new_image,
 )
-from faultset.collector.faults.intensities import either, percent_between
-from faultset.collector.faults.pods import container_status, get_pod_name, last_end, last_error_line, list_pods
-from faultset.collector.faults.registry import Parameters, fault
+from faultset.collector.faults.registry import Parameters, either, fault, percent_between
 from faultset.collector.faults.targets import (
     list_calling_services,
     list_logic_services,
@@ -44,14 +47,17 @@ def new_build_fails(platform: Platform, target: str, parameters: Mapping[str, An
     return f"{target} runs {status['image']} and logs: {line}" if line is not None else None
 
 
+_BUILD = {"system_level": "Application", "needs": ("runtime",)}
+_DEFECT = {**_BUILD, "fault_type": "Code Defect"}
+
+
 @fault(
     "buggy-image",
-    system_level="Application",
+    **_BUILD,
     fault_type="Misconfiguration",
     paper_number=5,
     targets=list_store_users,
     check=new_build_fails,
-    needs=("runtime",),
 )
 def buggy_image(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a build whose database client uses a closed port; the old pod is deleted first."""
@@ -60,12 +66,10 @@ def buggy_image(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 @fault(
     "slow-build",
-    system_level="Application",
-    fault_type="Code Defect",
+    **_DEFECT,
     targets=list_networked_services,
     check=runs_new_image,
     intensity=f"{either(f'{slow.wait_s:g} s for {100 * slow.waiting_share:g} %' for slow in DELAYS)} of the requests",
-    needs=("runtime",),
 )
 def slow_build(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a build that delays a share of its requests."""
@@ -74,12 +78,10 @@ def slow_build(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 @fault(
     "failing-build",
-    system_level="Application",
-    fault_type="Code Defect",
+    **_DEFECT,
     targets=list_networked_services,
     check=runs_new_image,
     intensity=f"{either(f'{100 * defect.failing_share:g}' for defect in FAILURES)} % of the requests",
-    needs=("runtime",),
 )
 def failing_build(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a build that fails a share of its requests."""
@@ -88,13 +90,11 @@ def failing_build(platform: Platform, target: str, rng: Generator) -> Parameters
 
 @fault(
     "connection-pool-exhausted",
-    system_level="Application",
-    fault_type="Code Defect",
+    **_DEFECT,
     targets=list_calling_services,
     check=runs_new_image,
     intensity=f"a pool of {either(defect.pool_size for defect in HELD_CONNECTIONS)} connections; "
     f"{percent_between(defect.kept_share for defect in HELD_CONNECTIONS)} of the calls hold theirs for 2 to 5 s",
-    needs=("runtime",),
 )
 def connection_pool_exhausted(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a build that returns some connections to its pool late, so that calls wait."""
@@ -112,12 +112,11 @@ def runs_another_program(platform: Platform, target: str, parameters: Mapping[st
 
 @fault(
     "wrong-binary",
-    system_level="Application",
+    **_BUILD,
     fault_type="Network/Storage Issue",
     paper_number=15,
     targets=list_logic_services,
     check=runs_another_program,
-    needs=("runtime",),
 )
 def wrong_binary(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Start another service's program in the target's container."""
@@ -138,13 +137,11 @@ def runs_with_good_pods(platform: Platform, target: str, parameters: Mapping[str
 
 @fault(
     "one-bad-replica",
-    system_level="Application",
-    fault_type="Code Defect",
+    **_DEFECT,
     targets=list_networked_services,
     check=runs_with_good_pods,
     at_one_pod=True,
     intensity=f"one pod of two to four; {percent_between(_SHARES)} of its requests fail or are delayed",
-    needs=("runtime",),
 )
 def one_bad_replica(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Scale the service out, then run a build that fails or delays requests in one of its pods."""
@@ -169,7 +166,6 @@ def _runs(pod: Object, image: str) -> bool:
 
 
 def was_killed_for_memory(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the container was killed at its memory limit."""
     status = container_status(platform, target)
     ended = last_end(status)
     if status.get("image", "").endswith(parameters["image"]) and ended.get("reason") == "OOMKilled":
@@ -179,13 +175,11 @@ def was_killed_for_memory(platform: Platform, target: str, parameters: Mapping[s
 
 @fault(
     "memory-leak",
-    system_level="Application",
-    fault_type="Code Defect",
+    **_DEFECT,
     category="symptomatic",
     targets=list_logic_services,
     check=was_killed_for_memory,
     intensity="9, 12 or 15 MiB/s",
-    needs=("runtime",),
 )
 def memory_leak(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a build that leaks memory until its container reaches its limit and is killed."""

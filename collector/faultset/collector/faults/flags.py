@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from faultset.collector.faults.deployments import is_restarted, trigger_restart
-from faultset.collector.faults.intensities import either
-from faultset.collector.faults.registry import FaultType, fault
+from faultset.collector.faults.registry import FaultType, either, fault
 from faultset.collector.platforms.base import Platform
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.features import FlagSettings, set_variant, values_in
@@ -36,10 +35,7 @@ _CHARGE_PERCENTAGES = (100, 90, 75, 50, 25)
 _FAULTS = (
     _FlagFault("ad-failure", "adFailure", "Code Defect", "Make one in ten requests for advertisements fail."),
     _FlagFault(
-        "ad-high-cpu",
-        "adHighCpu",
-        "Code Defect",
-        "Keep four threads of the ad service busy while it gets requests.",
+        "ad-high-cpu", "adHighCpu", "Code Defect", "Keep four threads of the ad service busy while it gets requests."
     ),
     _FlagFault(
         "ad-manual-gc", "adManualGc", "Code Defect", "Collect garbage ten times on every request for advertisements."

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from numpy.random import Generator
 
-from faultset.collector.faults.intensities import draw_log_uniform, percent_between
-from faultset.collector.faults.pods import get_pod_name
-from faultset.collector.faults.registry import Parameters, fault
+from faultset.collector.faults.deployments import get_pod_name
+from faultset.collector.faults.registry import Parameters, draw_log_uniform, fault, percent_between
 from faultset.collector.faults.targets import (
     add_stores_of_requests,
     list_called_services,
@@ -17,12 +16,26 @@ from faultset.collector.faults.targets import (
     list_stores_of_requests,
 )
 from faultset.collector.platforms.base import Platform
-from faultset.collector.platforms.impairments import Bandwidth, Course, Delay, Loss, Partition
+from faultset.collector.platforms.impairments import Bandwidth, Course, Delay, Impairment, Loss, Partition
 
 
 def is_impaired(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
     """Check whether the platform disturbs the pod's packets or requests now."""
     return platform.disturbance_evidence(parameters["pod"])
+
+
+def impair_pod(
+    platform: Platform,
+    target: str,
+    kind: Callable[..., Impairment],
+    parameters: Parameters,
+    course: Course | None = None,
+    **further: Any,
+) -> Parameters:
+    """Disturb the newest pod of a service; return the pod, the parameters and the course."""
+    pod, over_time = get_pod_name(platform, target), course.as_parameters() if course else {}
+    platform.impair(pod, kind(**parameters, **further, **over_time))
+    return {"pod": pod, **parameters, **over_time}
 
 
 _LOSS_SHARES = (0.08, 0.4)
@@ -47,10 +60,8 @@ _COMMON_FIELDS = {
 )
 def network_loss(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Drop a share of the packets that the pod sends."""
-    pod, probability = get_pod_name(platform, target), draw_log_uniform(rng, *_LOSS_SHARES)
-    over_time = course.as_parameters() if course else {}
-    platform.impair(pod, Loss(probability=probability, **over_time))
-    return {"pod": pod, "probability": probability, **over_time}
+    probability = draw_log_uniform(rng, *_LOSS_SHARES)
+    return impair_pod(platform, target, Loss, {"probability": probability}, course)
 
 
 @fault(
@@ -64,10 +75,8 @@ def network_loss(platform: Platform, target: str, rng: Generator, course: Course
 )
 def network_delay(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Delay all packets that the pod sends."""
-    pod, latency_s = get_pod_name(platform, target), draw_log_uniform(rng, 0.06, 0.5)
-    over_time = course.as_parameters() if course else {}
-    platform.impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 10, 3), **over_time))
-    return {"pod": pod, "latency_s": latency_s, **over_time}
+    latency_s = draw_log_uniform(rng, 0.06, 0.5)
+    return impair_pod(platform, target, Delay, {"latency_s": latency_s}, course, jitter_s=round(latency_s / 10, 3))
 
 
 @fault(
@@ -81,11 +90,8 @@ def network_delay(platform: Platform, target: str, rng: Generator, course: Cours
 )
 def network_jitter(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Delay each packet that the pod sends by a random time, up to twice the mean."""
-    pod = get_pod_name(platform, target)
     latency_s = draw_log_uniform(rng, 0.025, 0.15)
-    over_time = course.as_parameters() if course else {}
-    platform.impair(pod, Delay(latency_s=latency_s, jitter_s=latency_s, **over_time))
-    return {"pod": pod, "latency_s": latency_s, **over_time}
+    return impair_pod(platform, target, Delay, {"latency_s": latency_s}, course, jitter_s=latency_s)
 
 
 @fault(
@@ -97,10 +103,7 @@ def network_jitter(platform: Platform, target: str, rng: Generator, course: Cour
 )
 def network_partition(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Drop all packets to and from the pod."""
-    pod = get_pod_name(platform, target)
-    over_time = course.as_parameters() if course else {}
-    platform.impair(pod, Partition(**over_time))
-    return {"pod": pod, **over_time}
+    return impair_pod(platform, target, Partition, {}, course)
 
 
 @fault(
@@ -114,11 +117,8 @@ def network_partition(platform: Platform, target: str, rng: Generator, course: C
 )
 def bandwidth_limit(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Limit the pod to a few kilobytes a second, so that its responses queue."""
-    pod = get_pod_name(platform, target)
     bytes_per_s = draw_log_uniform(rng, 2000, 12_000, digits=0)
-    over_time = course.as_parameters() if course else {}
-    platform.impair(pod, Bandwidth(bytes_per_s=bytes_per_s, **over_time))
-    return {"pod": pod, "bytes_per_s": bytes_per_s, **over_time}
+    return impair_pod(platform, target, Bandwidth, {"bytes_per_s": bytes_per_s}, course)
 
 
 @fault(
@@ -131,7 +131,5 @@ def bandwidth_limit(platform: Platform, target: str, rng: Generator, course: Cou
 )
 def slow_store(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Delay all responses of a store, as a slow disk does."""
-    pod = get_pod_name(platform, target)
     latency_s = draw_log_uniform(rng, 0.025, 0.3)
-    platform.impair(pod, Delay(latency_s=latency_s, jitter_s=round(latency_s / 2, 4)))
-    return {"pod": pod, "latency_s": latency_s}
+    return impair_pod(platform, target, Delay, {"latency_s": latency_s}, jitter_s=round(latency_s / 2, 4))

@@ -8,8 +8,7 @@ from typing import Any, cast
 
 from numpy.random import Generator
 
-from faultset.collector.faults.deployments import get_container, patch_container
-from faultset.collector.faults.pods import list_pods
+from faultset.collector.faults.deployments import get_container, list_pods, patch_container
 from faultset.collector.faults.registry import FaultyObject, Parameters, fault
 from faultset.collector.faults.targets import (
     list_components,
@@ -26,7 +25,6 @@ from faultset.core.times import SECOND_NS
 
 
 def resource_at_fault(app: AppSpec, target: str) -> FaultyObject:
-    """Return the custom resource as the root cause."""
     resource = _resource_of(app)
     return FaultyObject(resource.kind, resource.name)
 
@@ -99,11 +97,7 @@ def has_too_many_replicas(platform: Platform, target: str, parameters: Mapping[s
     return f"StatefulSet {target} requests {replicas} replicas, and no node has room for pod {waiting[-1]}"
 
 
-_COMMON_FIELDS = {
-    "system_level": "Virtualization",
-    "root_cause": resource_at_fault,
-    "also_accepted": names_of_resource,
-}
+_COMMON_FIELDS = {"system_level": "Virtualization", "root_cause": resource_at_fault, "also_accepted": names_of_resource}
 
 
 @fault(

@@ -9,12 +9,13 @@ defines it.
 from __future__ import annotations
 
 import inspect
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 
@@ -54,87 +55,63 @@ class FaultyObject(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FaultSpec:
-    """One kind of fault.
-
-    Attributes
-    ----------
-    name
-        Unique, in words joined by hyphens.
-    inject
-        `inject(platform, target, rng)` breaks the target and returns the seeded parameters.
-    system_level, fault_type
-        The root-cause label in AIOpsLab's vocabulary.
-    paper_number
-        Row of Table 2 in the AIOpsLab paper; None for faults that are not in it.
-    category
-        `functional` if there is a cause to repair, `symptomatic` if there is only a symptom.
-    targets
-        Returns the services of an application that the fault can be applied to.
-    root_cause_kind
-        Kind of the object at fault if it is named like the target.
-    root_cause
-        `root_cause(app, target)` returns the object at fault if it has another name; otherwise None.
-    at_one_pod
-        Whether only one pod of the target is at fault; the parameter `pod` has its name.
-    check
-        `check(platform, target, parameters, before)` returns a sentence with the proof, from the object or
-        process itself, that the fault is in effect; None without proof.
-    observe
-        `observe(platform, target)` returns the state before the first injection, which `check` gets as `before`.
-        Checks of counters and of container exits need it; without it `before` is None.
-    check_sees
-        `state` if `check` returns None once the fault is gone. `events` if it detects events since `observe`, such as
-        a killed container; then a new `observe` is needed to see whether they continue.
-    repeat_s
-        Seconds until the injection is repeated, up to the recovery; None for a single injection.
-    also_accepted
-        Further names that count as correct answers.
-    schedules
-        Supported schedules besides `constant`. A fault with schedules takes a further argument `course`, None for its
-        default behaviour, and returns the course among its parameters.
-    intensity
-        Range of the drawn strength, in a few words; empty if the strength is fixed.
-    gray
-        Whether the target keeps running while clients suffer: no pod of the target is replaced, stopped, restarted
-        or cut off.
-    dormant_reason
-        Why clients do not notice this fault alone, as a clause; empty if they do.
-    needs
-        Capabilities that the platform must have, in any collection; see `Capability`.
-    summary
-        One sentence for users; by default the first line of the docstring of `inject`.
-    """
+    """One kind of fault."""
 
     name: str
+    """Unique, in words joined by hyphens."""
     inject: Inject
+    """`inject(platform, target, rng)` breaks the target and returns the seeded parameters."""
     system_level: SystemLevel
+    """Level of the root-cause label in AIOpsLab's vocabulary."""
     fault_type: FaultType
+    """Type of the root-cause label in AIOpsLab's vocabulary."""
     targets: Callable[[AppSpec], tuple[str, ...]]
+    """Returns the services of an application that the fault can be applied to."""
     check: Check
+    """`check(platform, target, parameters, before)` returns a sentence with the proof, from the object or process
+    itself, that the fault is in effect; None without proof.
+    """
     observe: Observe | None = None
+    """`observe(platform, target)` returns the state before the first injection, which `check` gets as `before`. Checks
+    of counters and of container exits need it; without it `before` is None.
+    """
     check_sees: Sight = "state"
+    """`state` if `check` returns None once the fault is gone. `events` if it detects events since `observe`, such as a
+    killed container; then a new `observe` is needed to see whether they continue.
+    """
     paper_number: int | None = None
+    """Row of Table 2 in the AIOpsLab paper; None for faults that are not in it."""
     category: Category = "functional"
+    """`functional` if there is a cause to repair, `symptomatic` if there is only a symptom."""
     root_cause_kind: str = "Deployment"
+    """Kind of the object at fault if it is named like the target."""
     root_cause: Callable[[AppSpec, str], FaultyObject] | None = None
+    """`root_cause(app, target)` returns the object at fault if it has another name; otherwise None."""
     at_one_pod: bool = False
+    """Whether only one pod of the target is at fault; the parameter `pod` has its name."""
     repeat_s: float | None = None
+    """Seconds until the injection is repeated, up to the recovery; None for a single injection."""
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]] = lambda app, target: ()
+    """Further names that count as correct answers."""
     schedules: tuple[Schedule, ...] = ()
+    """Supported schedules besides `constant`. A fault with schedules takes a further argument `course`, None for its
+    default behaviour, and returns the course among its parameters.
+    """
     intensity: str = ""
+    """Range of the drawn strength, in a few words; empty if the strength is fixed."""
     gray: bool = False
+    """Whether the target keeps running while clients suffer: no pod of the target is replaced, stopped, restarted or
+    cut off.
+    """
     dormant_reason: str = ""
+    """Why clients do not notice this fault alone, as a clause; empty if they do."""
     needs: frozenset[Capability] = frozenset()
+    """Capabilities that the platform must have, in any collection; see `Capability`."""
     summary: str = ""
+    """One sentence for users; by default the first line of the docstring of `inject`."""
 
     def __post_init__(self) -> None:
-        """Check the declaration.
-
-        Raises
-        ------
-        ValueError
-            A value is not permitted, or a function has the wrong arguments.
-        """
+        """Raise ValueError if a value is not permitted, or a function has the wrong arguments."""
         object.__setattr__(self, "needs", frozenset(self.needs))
         summary = self.summary or (inspect.getdoc(self.inject) or "").partition("\n")[0]
         object.__setattr__(self, "summary", summary)
@@ -164,7 +141,6 @@ class FaultSpec:
                 _require_arguments(self.name, field, function, arguments)
 
     def object_at_fault(self, app: AppSpec, target: str) -> FaultyObject:
-        """Return the root cause of an episode on that target."""
         return self.root_cause(app, target) if self.root_cause else FaultyObject(self.root_cause_kind, target)
 
     @property
@@ -185,7 +161,6 @@ class FaultSpec:
         return dict(self.inject(platform, target, rng, **arguments))
 
     def follows(self, schedule: Schedule) -> bool:
-        """Return whether the fault supports a schedule."""
         return schedule == "constant" or schedule in self.schedules
 
     def state_before(self, platform: Platform, target: str) -> Any:
@@ -203,10 +178,7 @@ _faults: dict[str, FaultSpec] = {}
 def fault(name: str, **fields: Any) -> Callable[[Inject], Inject]:
     """Register the decorated function as a fault; `fields` are fields of `FaultSpec`.
 
-    Raises
-    ------
-    ValueError
-        The declaration is invalid, or another function defines a fault of that name.
+    Raises ValueError if the declaration is invalid, or another function defines a fault of that name.
     """
 
     def register(inject: Inject) -> Inject:
@@ -259,13 +231,7 @@ def faults() -> dict[str, FaultSpec]:
 
 
 def get_fault(name: str) -> FaultSpec:
-    """Return one fault.
-
-    Raises
-    ------
-    UsageError
-        No fault has that name (the message suggests the nearest), or its plug-in cannot be loaded.
-    """
+    """Return one fault; raise UsageError if no fault has that name, or its plug-in cannot be loaded."""
     registered = faults()
     if name in registered:
         return registered[name]
@@ -273,3 +239,44 @@ def get_fault(name: str) -> FaultSpec:
     if name in available:
         return available[name].load(_get_spec, registry=_faults)
     raise unknown_name("fault", name, [*registered, NOOP, ALL])
+
+
+class CapabilityCheck(Protocol):
+    """A host, or the hosts of workers, that lists missing capabilities."""
+
+    def unsupported_needs(self, needs: Collection[str]) -> dict[str, str]:
+        """Return the missing capabilities, each with the reason."""
+        ...
+
+
+def unsupported_faults(host: CapabilityCheck, faults: Iterable[FaultSpec]) -> dict[str, str]:
+    """Return the faults that a host cannot inject, by name, with the reason."""
+    specs = list(faults)
+    missing = host.unsupported_needs({need for spec in specs for need in spec.needs})
+    reasons = {spec.name: "; ".join(missing[need] for need in sorted(spec.needs & missing.keys())) for spec in specs}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def draw_log_uniform(rng: np.random.Generator, minimum: float, maximum: float, *, digits: int = 3) -> float:
+    """Return a number between two positive ones, uniform on a logarithmic scale."""
+    return round(math.exp(rng.uniform(math.log(minimum), math.log(maximum))), digits)
+
+
+def percent_between(shares: Iterable[float]) -> str:
+    """Return the range of shares as text.
+
+    >>> percent_between((0.15, 0.8))
+    '15 to 80 %'
+    """
+    shares = tuple(shares)
+    return f"{100 * min(shares):g} to {100 * max(shares):g} %"
+
+
+def either(choices: Iterable[object]) -> str:
+    """Join alternatives with commas and `or`.
+
+    >>> either(["10", "25", "50 %"])
+    '10, 25 or 50 %'
+    """
+    *first, last = map(str, choices)
+    return f"{', '.join(first)} or {last}" if first else last

@@ -8,10 +8,8 @@ from typing import Any
 
 from numpy.random import Generator
 
-from faultset.collector.faults.intensities import draw_log_uniform, percent_between
-from faultset.collector.faults.network import is_impaired
-from faultset.collector.faults.pods import get_pod_name
-from faultset.collector.faults.registry import Parameters, fault
+from faultset.collector.faults.network import impair_pod, is_impaired
+from faultset.collector.faults.registry import Parameters, draw_log_uniform, fault, percent_between
 from faultset.collector.faults.targets import list_called_services, list_callers
 from faultset.collector.platforms.base import Platform
 from faultset.collector.platforms.impairments import Abort, Course, Hold, Reset
@@ -63,7 +61,6 @@ def _find_common_operations(platform: Platform, caller: str, callee: str) -> lis
 
 
 def _count_recent_spans(platform: Platform, service: str) -> Counter[str]:
-    """Count the recent client spans of a service by operation."""
     end_ns = time.time_ns()
     counts: Counter[str] = Counter()
     for batch in platform.sources["spans"].snapshot(end_ns - int(_WINDOW_S * SECOND_NS), end_ns):
@@ -93,10 +90,7 @@ _COMMON_FIELDS = {
 )
 def http_abort(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Refuse a share of the requests that one caller sends to a service."""
-    pod = get_pod_name(platform, target)
-    drawn = draw_requests(platform, target, rng, course)
-    platform.impair(pod, Abort(**drawn))
-    return {"pod": pod, **drawn}
+    return impair_pod(platform, target, Abort, draw_requests(platform, target, rng, course))
 
 
 @fault(
@@ -108,10 +102,7 @@ def http_abort(platform: Platform, target: str, rng: Generator, course: Course |
 )
 def connection_reset(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Cut a share of the connections of one caller to a service when a request begins."""
-    pod = get_pod_name(platform, target)
-    drawn = draw_requests(platform, target, rng, course)
-    platform.impair(pod, Reset(**drawn))
-    return {"pod": pod, **drawn}
+    return impair_pod(platform, target, Reset, draw_requests(platform, target, rng, course))
 
 
 @fault(
@@ -123,8 +114,5 @@ def connection_reset(platform: Platform, target: str, rng: Generator, course: Co
 )
 def slow_answers(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> Parameters:
     """Delay a share of the requests that one caller sends to a service."""
-    pod = get_pod_name(platform, target)
     drawn = draw_requests(platform, target, rng, course)
-    latency_s = draw_log_uniform(rng, 0.2, 0.9)
-    platform.impair(pod, Hold(**drawn, latency_s=latency_s))
-    return {"pod": pod, **drawn, "latency_s": latency_s}
+    return impair_pod(platform, target, Hold, {**drawn, "latency_s": draw_log_uniform(rng, 0.2, 0.9)})

@@ -11,10 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.random import Generator
 
-from faultset.collector.faults.deployments import patch_container
-from faultset.collector.faults.intensities import percent_between
-from faultset.collector.faults.pods import container_status, get_pod_name, last_end
-from faultset.collector.faults.registry import Parameters, fault
+from faultset.collector.faults.deployments import container_status, get_pod_name, last_end, patch_container
+from faultset.collector.faults.registry import Parameters, fault, percent_between
 from faultset.collector.faults.targets import list_logic_services
 from faultset.collector.platforms.base import Platform
 from faultset.collector.sources.contract import SeriesReader
@@ -61,7 +59,6 @@ MIN_MILLICORES = 10
 
 
 def throttled_periods(platform: Platform, target: str) -> float:
-    """Return the number of periods in which the container was throttled."""
     return counter_now(platform, get_pod_name(platform, target), "container_cpu_cfs_throttled_periods_total")
 
 
@@ -71,18 +68,23 @@ def is_throttled(platform: Platform, target: str, parameters: Mapping[str, Any],
     return f"{parameters['pod']} was throttled in {periods:.0f} periods" if periods >= 5 else None
 
 
+_CPU = {
+    "system_level": "Operating System",
+    "category": "symptomatic",
+    "root_cause_kind": "Pod",
+    "gray": True,
+    "targets": list_logic_services,
+}
+
+
 @fault(
     "cpu-throttle",
-    system_level="Operating System",
+    **_CPU,
     fault_type="Misconfiguration",
-    category="symptomatic",
-    targets=list_logic_services,
     check=is_throttled,
     observe=throttled_periods,
     check_sees="events",
-    root_cause_kind="Pod",
     intensity=f"a limit of {percent_between(_CPU_SHARES)} of the usage",
-    gray=True,
     needs=("resize",),
 )
 def cpu_throttle(platform: Platform, target: str, rng: Generator) -> Parameters:
@@ -100,7 +102,6 @@ def cpu_throttle(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 
 def cores_in_use(platform: Platform, target: str) -> float:
-    """Return the number of cores that the container uses now."""
     return cpu_cores(platform, get_pod_name(platform, target), window_s=3.0)
 
 
@@ -114,15 +115,11 @@ def uses_much_cpu(platform: Platform, target: str, parameters: Mapping[str, Any]
 
 @fault(
     "cpu-hog",
-    system_level="Operating System",
+    **_CPU,
     fault_type="Code Defect",
-    category="symptomatic",
-    targets=list_logic_services,
     check=uses_much_cpu,
     observe=cores_in_use,
-    root_cause_kind="Pod",
     intensity="2 to 4 busy loops",
-    gray=True,
     needs=("exec", "runtime"),
 )
 def cpu_hog(platform: Platform, target: str, rng: Generator) -> Parameters:

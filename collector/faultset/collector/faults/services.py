@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from numpy.random import Generator
 
-from faultset.collector.faults.deployments import build_readiness_probe, get_container, patch_container
-from faultset.collector.faults.pods import list_pods
+from faultset.collector.faults.deployments import build_readiness_probe, get_container, list_pods, patch_container
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.targets import list_networked_services
 from faultset.collector.platforms.base import Platform
@@ -18,20 +17,15 @@ from faultset.datasets.telemetry_formats.kubernetes_objects import Object
 
 
 def points_to_closed_port(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the Service has the wrong port."""
     ports = [port.get("targetPort") for port in platform.get("Service", target)["spec"]["ports"]]
     return f"Service {target} points to port {ports[0]}" if ports[0] == parameters["target_port"] else None
 
 
-@fault(
-    "target-port",
-    system_level="Virtualization",
-    fault_type="Misconfiguration",
-    paper_number=2,
-    targets=list_networked_services,
-    check=points_to_closed_port,
-    root_cause_kind="Service",
-)
+_SERVICE = {"system_level": "Virtualization", "targets": list_networked_services, "root_cause_kind": "Service"}
+_PROBE = {"system_level": "Virtualization", "fault_type": "Misconfiguration", "targets": list_networked_services}
+
+
+@fault("target-port", **_SERVICE, fault_type="Misconfiguration", paper_number=2, check=points_to_closed_port)
 def target_port(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Point the Service at a port where nothing listens."""
     ports = platform.get("Service", target)["spec"]["ports"]
@@ -42,19 +36,11 @@ def target_port(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 
 def selects_nothing(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether no pod has the labels that the Service selects."""
     selector = platform.get("Service", target)["spec"]["selector"]
     return None if platform.list("Pod", selector) else f"Service {target} selects no pod"
 
 
-@fault(
-    "wrong-selector",
-    system_level="Virtualization",
-    fault_type="Misconfiguration",
-    targets=list_networked_services,
-    check=selects_nothing,
-    root_cause_kind="Service",
-)
+@fault("wrong-selector", **_SERVICE, fault_type="Misconfiguration", check=selects_nothing)
 def wrong_selector(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Add a label that no pod has to the Service's selector."""
     label, value = str(rng.choice(["tier", "release", "track", "slot"])), f"v{int(rng.integers(2, 9))}"
@@ -63,7 +49,6 @@ def wrong_selector(platform: Platform, target: str, rng: Generator) -> Parameter
 
 
 def is_gone(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the Service is missing."""
     try:
         platform.get("Service", target)
     except ObjectNotFound:
@@ -71,14 +56,7 @@ def is_gone(platform: Platform, target: str, parameters: Mapping[str, Any], befo
     return None
 
 
-@fault(
-    "missing-service",
-    system_level="Virtualization",
-    fault_type="Operation Error",
-    targets=list_networked_services,
-    check=is_gone,
-    root_cause_kind="Service",
-)
+@fault("missing-service", **_SERVICE, fault_type="Operation Error", check=is_gone)
 def missing_service(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Delete the Service, so that its name no longer resolves."""
     platform.delete("Service", target)
@@ -102,7 +80,6 @@ def draw_unanswered_probe(platform: Platform, target: str, rng: Generator) -> di
 
 
 def probes_port(pod: Object, probe: Literal["readinessProbe", "livenessProbe"], port: int) -> bool:
-    """Return whether a pod's container has an HTTP probe for a port."""
     request = (pod["spec"]["containers"][0].get(probe) or {}).get("httpGet") or {}
     return request.get("port") == port
 
@@ -116,13 +93,7 @@ def runs_but_is_not_ready(platform: Platform, target: str, parameters: Mapping[s
     return None
 
 
-@fault(
-    "failing-readiness-probe",
-    system_level="Virtualization",
-    fault_type="Misconfiguration",
-    targets=list_networked_services,
-    check=runs_but_is_not_ready,
-)
+@fault("failing-readiness-probe", **_PROBE, check=runs_but_is_not_ready)
 def failing_readiness_probe(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Replace the pod with one that has a readiness probe on a port where nothing listens."""
     probe = draw_unanswered_probe(platform, target, rng)
@@ -131,7 +102,6 @@ def failing_readiness_probe(platform: Platform, target: str, rng: Generator) -> 
 
 
 def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether a container with the probe was restarted."""
     for pod in list_pods(platform, target):
         restarts = sum(status.get("restartCount", 0) for status in pod.get("status", {}).get("containerStatuses", []))
         if restarts and probes_port(pod, "livenessProbe", parameters["port"]):
@@ -142,9 +112,7 @@ def was_restarted(platform: Platform, target: str, parameters: Mapping[str, Any]
 
 @fault(
     "killing-liveness-probe",
-    system_level="Virtualization",
-    fault_type="Misconfiguration",
-    targets=list_networked_services,
+    **_PROBE,
     check=was_restarted,
     intensity="a probe every 2 to 5 s, from 2 to 8 s after the container is ready",
 )

@@ -9,10 +9,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from faultset.collector.faults.deployments import is_restarted, runs_with_variables, set_variables, trigger_restart
-from faultset.collector.faults.intensities import percent_between
-from faultset.collector.faults.pods import last_end, last_event, list_pods
-from faultset.collector.faults.registry import Parameters, fault
+from faultset.collector.faults.deployments import (
+    is_restarted,
+    last_end,
+    last_event,
+    list_pods,
+    runs_with_variables,
+    set_variables,
+    trigger_restart,
+)
+from faultset.collector.faults.registry import Parameters, fault, percent_between
 from faultset.collector.faults.targets import list_calling_services, list_networked_services
 from faultset.collector.platforms.base import Platform
 from faultset.collector.runtime.environment import host_variable
@@ -93,14 +99,15 @@ def usual_call_ms(platform: Platform, service: str) -> float:
     return float(np.quantile(durations, 0.9)) / 1e6 if durations else 0.0
 
 
-@fault(
-    "wrong-environment",
-    system_level="Application",
-    fault_type="Misconfiguration",
-    targets=list_networked_services,
-    check=runs_with_variables,
-    needs=("runtime",),
-)
+_VARIABLES = {
+    "system_level": "Application",
+    "fault_type": "Misconfiguration",
+    "check": runs_with_variables,
+    "needs": ("runtime",),
+}
+
+
+@fault("wrong-environment", **_VARIABLES, targets=list_networked_services)
 def wrong_environment(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
     """Set a listen address that does not exist, so that the new pod cannot start; the old pod is deleted first."""
     # reserved for documentation (RFC 5737)
@@ -109,15 +116,7 @@ def wrong_environment(platform: Platform, target: str, rng: np.random.Generator)
     return {"variables": variables}
 
 
-@fault(
-    "wrong-host",
-    system_level="Application",
-    fault_type="Misconfiguration",
-    targets=list_calling_services,
-    check=runs_with_variables,
-    intensity="one of the services that the target calls",
-    needs=("runtime",),
-)
+@fault("wrong-host", **_VARIABLES, targets=list_calling_services, intensity="one of the services that the target calls")
 def wrong_host(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
     """Set the host of a service's callee to a name that DNS cannot resolve."""
     callee = str(rng.choice(platform.app.services[target].calls))
@@ -133,12 +132,9 @@ _MIN_MS = 1.0
 
 @fault(
     "short-timeout",
-    system_level="Application",
-    fault_type="Misconfiguration",
+    **_VARIABLES,
     targets=list_calling_services,
-    check=runs_with_variables,
     intensity=f"a timeout of {percent_between(_SHORT_SHARES)} of the usual call duration",
-    needs=("runtime",),
 )
 def short_timeout(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
     """Set a timeout below the 90th percentile of a service's calls."""
@@ -155,12 +151,9 @@ _MIN_RETRY_MS = 2.0
 
 @fault(
     "retry-storm",
-    system_level="Application",
-    fault_type="Misconfiguration",
+    **_VARIABLES,
     targets=list_calling_services,
-    check=runs_with_variables,
     intensity=f"a timeout of {percent_between(_RETRY_SHARES)} of the usual call duration, 5 to 30 retries",
-    needs=("runtime",),
 )
 def retry_storm(platform: Platform, target: str, rng: np.random.Generator) -> Parameters:
     """Set a timeout near the 90th percentile of a service's calls, with immediate retries."""

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from numpy.random import Generator
 
-from faultset.collector.faults.deployments import get_container, patch_container
-from faultset.collector.faults.pods import get_pod_name, list_pods
+from faultset.collector.faults.deployments import get_container, get_pod_name, list_pods, patch_container
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.stores import (
     act_as_administrator,
@@ -46,14 +45,19 @@ def runs_with_limit(platform: Platform, target: str, parameters: Mapping[str, An
     return None
 
 
+_LIMIT = {
+    "system_level": "Application",
+    "fault_type": "Misconfiguration",
+    "check": runs_with_limit,
+    "needs": ("runtime",),
+}
+
+
 @fault(
     "connection-limit",
-    system_level="Application",
-    fault_type="Misconfiguration",
+    **_LIMIT,
     targets=stores_with_capability("connection-limit", list_own_stores_of_requests),
-    check=runs_with_limit,
     intensity="one or two connections",
-    needs=("runtime",),
 )
 def connection_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Limit a store to one or two connections at a time; it refuses all others."""
@@ -62,12 +66,9 @@ def connection_limit(platform: Platform, target: str, rng: Generator) -> Paramet
 
 @fault(
     "store-memory-limit",
-    system_level="Application",
-    fault_type="Misconfiguration",
+    **_LIMIT,
     targets=stores_with_capability("memory-limit", list_written_stores),
-    check=runs_with_limit,
     intensity="256 to 700 KiB",
-    needs=("runtime",),
 )
 def store_memory_limit(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Start a store with less memory than its empty server needs, so that it accepts no data."""
@@ -90,7 +91,6 @@ def begin_repeated_work(
 
 
 def is_work_running(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the repeated work is still running."""
     if not store_state(platform, target, "--pid-file", parameters["pid_file"]).get("working"):
         return None
     return (
@@ -110,26 +110,19 @@ _REPEATED_WORK = {
 }
 
 
-@fault(
-    "locked-store",
-    **_REPEATED_WORK,
-)
+@fault("locked-store", **_REPEATED_WORK)
 def locked_store(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Lock and unlock all data of a store repeatedly."""
     return begin_repeated_work(platform, target, rng, "lock")
 
 
-@fault(
-    "heavy-query",
-    **_REPEATED_WORK,
-)
+@fault("heavy-query", **_REPEATED_WORK)
 def heavy_query(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Repeat a query that compares all pairs of a store's rows, with pauses."""
     return begin_repeated_work(platform, target, rng, "report")
 
 
 def find_file_size_limit(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the database's files have a size limit."""
     state = store_state(platform, target)
     if state.get("file_limit") is None:
         return None
@@ -154,7 +147,6 @@ def volume_full(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 
 def has_unreadable_message(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the topic has an unreadable message."""
     count = store_state(platform, target, "--stream", parameters["stream"]).get("unreadable")
     return f"{count} messages of {parameters['stream']} in {target} cannot be read" if count else None
 

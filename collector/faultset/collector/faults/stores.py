@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from faultset.collector.faults.pods import get_pod_name, last_end, last_error_line, list_pods
+from faultset.collector.faults.deployments import get_pod_name, last_end, last_error_line, list_pods
 from faultset.collector.platforms.base import Platform
 from faultset.collector.runtime.stores import store_driver
 from faultset.collector.runtime.stores.driver import EMPTY_STORE, AdminChange, Capability, StoreDriver
@@ -19,7 +19,6 @@ from faultset.core.times import SECOND_NS
 
 
 def get_driver(app: AppSpec, store: str) -> StoreDriver:
-    """Return the driver of a store that faultset runs."""
     name = app.service(store).store_driver
     assert name is not None
     return store_driver(name)
@@ -37,7 +36,6 @@ def stores_with_capability(
 
 
 def get_account(app: AppSpec, store: str) -> str:
-    """Return the name of the account with which services use a store."""
     return get_driver(app, store).account_name(password=app.services[store].auth == "password")
 
 
@@ -105,18 +103,12 @@ class PodFailure:
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierFailures:
-    """Failures of services that happened before an injection.
-
-    Attributes
-    ----------
-    time_ns
-        Time at which the failures were read.
-    failures
-        Failures by pod uid; a StatefulSet gives a recreated pod the name of the deleted one.
-    """
+    """Failures of services that happened before an injection."""
 
     time_ns: int
+    """Time at which the failures were read."""
     failures: Mapping[str, PodFailure]
+    """Failures by pod uid; a StatefulSet gives a recreated pod the name of the deleted one."""
 
 
 def observe_consumers(platform: Platform, target: str) -> EarlierFailures:
@@ -136,9 +128,7 @@ def _observe(platform: Platform, services: Sequence[str]) -> EarlierFailures:
 def _read_failures(platform: Platform, services: Sequence[str]) -> dict[str, PodFailure]:
     return {
         pod["metadata"]["uid"]: PodFailure(
-            pod=pod["metadata"]["name"],
-            restarts=status.get("restartCount", 0),
-            exit_code=last_end(status)["exitCode"],
+            pod=pod["metadata"]["name"], restarts=status.get("restartCount", 0), exit_code=last_end(status)["exitCode"]
         )
         for service in services
         for pod in list_pods(platform, service)

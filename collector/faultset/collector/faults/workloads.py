@@ -8,8 +8,15 @@ from typing import Any
 
 from numpy.random import Generator
 
-from faultset.collector.faults.deployments import RECREATE, get_container, patch_container
-from faultset.collector.faults.pods import container_status, get_pod_name, last_end, list_pods
+from faultset.collector.faults.deployments import (
+    RECREATE,
+    container_status,
+    get_container,
+    get_pod_name,
+    last_end,
+    list_pods,
+    patch_container,
+)
 from faultset.collector.faults.registry import Parameters, fault
 from faultset.collector.faults.stores import flush_caches, restart_consumers
 from faultset.collector.faults.targets import (
@@ -24,21 +31,24 @@ from faultset.collector.spec.containers import PAUSE_REPOSITORY
 
 
 def has_no_pods(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the Deployment has no replicas."""
     replicas = platform.get("Deployment", target)["spec"]["replicas"]
     return (
         f"Deployment {target} has 0 replicas and no pod" if replicas == 0 and not list_pods(platform, target) else None
     )
 
 
-@fault(
-    "scale-to-zero",
-    system_level="Virtualization",
-    fault_type="Operation Error",
-    paper_number=6,
-    targets=add_stores_of_requests(list_logic_services),
-    check=has_no_pods,
-)
+_TARGETS = add_stores_of_requests(list_logic_services)
+_POD = {
+    "system_level": "Virtualization",
+    "fault_type": "Operation Error",
+    "category": "symptomatic",
+    "root_cause_kind": "Pod",
+    "targets": _TARGETS,
+}
+_WORKLOAD = {"system_level": "Virtualization", "targets": _TARGETS}
+
+
+@fault("scale-to-zero", **_WORKLOAD, fault_type="Operation Error", paper_number=6, check=has_no_pods)
 def scale_to_zero(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Scale the Deployment to zero replicas."""
     platform.patch("Deployment", target, {"spec": {"replicas": 0}})
@@ -53,14 +63,7 @@ def is_unscheduled(platform: Platform, target: str, parameters: Mapping[str, Any
     return None
 
 
-@fault(
-    "nonexistent-node",
-    system_level="Virtualization",
-    fault_type="Dependency Problem",
-    paper_number=7,
-    targets=add_stores_of_requests(list_logic_services),
-    check=is_unscheduled,
-)
+@fault("nonexistent-node", **_WORKLOAD, fault_type="Dependency Problem", paper_number=7, check=is_unscheduled)
 def nonexistent_node(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Select a node that does not exist; the old pod stops before the new one is scheduled."""
     node = f"node-{int(rng.integers(20, 90))}"
@@ -70,19 +73,12 @@ def nonexistent_node(platform: Platform, target: str, rng: Generator) -> Paramet
 
 
 def waits_for_image(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the pod waits for an image that does not exist."""
     waiting = container_status(platform, target).get("state", {}).get("waiting") or {}
     reason = waiting.get("reason")
     return f"{target} waits: {reason}" if reason in ("ErrImagePull", "ImagePullBackOff") else None
 
 
-@fault(
-    "missing-image",
-    system_level="Virtualization",
-    fault_type="Misconfiguration",
-    targets=add_stores_of_requests(list_logic_services),
-    check=waits_for_image,
-)
+@fault("missing-image", **_WORKLOAD, fault_type="Misconfiguration", check=waits_for_image)
 def missing_image(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Roll out a tag that does not exist; the old pod stops before the new one starts."""
     current = get_container(platform, target)["image"]
@@ -107,16 +103,7 @@ def runs_pause(platform: Platform, target: str, parameters: Mapping[str, Any], b
     return None
 
 
-@fault(
-    "pod-failure",
-    system_level="Virtualization",
-    fault_type="Operation Error",
-    paper_number=9,
-    category="symptomatic",
-    targets=add_stores_of_requests(list_logic_services),
-    check=runs_pause,
-    root_cause_kind="Pod",
-)
+@fault("pod-failure", **_POD, paper_number=9, check=runs_pause)
 def pod_failure(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Replace the pod's image in place with one that does nothing and opens no port."""
     pod = get_pod_name(platform, target)
@@ -130,29 +117,16 @@ def pod_failure(platform: Platform, target: str, rng: Generator) -> Parameters:
 
 
 def pod_names(platform: Platform, target: str) -> tuple[str, ...]:
-    """Return the names of the target's pods."""
     return tuple(pod["metadata"]["name"] for pod in list_pods(platform, target))
 
 
 def was_replaced(platform: Platform, target: str, parameters: Mapping[str, Any], before: tuple[str, ...]) -> str | None:
-    """Check whether a pod has been replaced since the injection."""
     names = pod_names(platform, target)
     removed, new = [name for name in before if name not in names], [name for name in names if name not in before]
     return f"{new[-1]} has replaced {removed[-1]}" if removed and new else None
 
 
-@fault(
-    "pod-kill",
-    system_level="Virtualization",
-    fault_type="Operation Error",
-    category="symptomatic",
-    targets=add_stores_of_requests(list_logic_services),
-    check=was_replaced,
-    observe=pod_names,
-    check_sees="events",
-    root_cause_kind="Pod",
-    repeat_s=4.0,
-)
+@fault("pod-kill", **_POD, check=was_replaced, observe=pod_names, check_sees="events", repeat_s=4.0)
 def pod_kill(platform: Platform, target: str, rng: Generator) -> Parameters:
     """Delete the pod without a grace period, and its successors every four seconds."""
     pod = get_pod_name(platform, target)
@@ -197,7 +171,6 @@ def container_kill(platform: Platform, target: str, rng: Generator) -> Parameter
 
 
 def claim_is_pending(platform: Platform, target: str, parameters: Mapping[str, Any], before: Any) -> str | None:
-    """Check whether the claim and the store's pod are Pending."""
     claim = platform.get("PersistentVolumeClaim", parameters["claim"])
     pods = list_pods(platform, target)
     if claim.get("status", {}).get("phase") == "Pending" and pods and pods[-1]["status"].get("phase") == "Pending":

@@ -39,32 +39,19 @@ _STATUS_BY_ANSWER: dict[str, CommandStatus] = {"ok": "done", "empty": "done", "a
 
 
 class Verb(NamedTuple):
-    """A verb that changes objects or waits.
-
-    Attributes
-    ----------
-    flags
-        Its flags in addition to `--namespace`.
-    required
-        Required flags.
-    max_arguments
-        Maximum number of arguments; None for any.
-    """
+    """A verb that changes objects or waits."""
 
     run: Callable[[KubectlSession, KubectlCommand], str]
     flags: tuple[VerbFlag, ...] = ()
+    """Its flags in addition to `--namespace`."""
     required: tuple[str, ...] = ()
+    """Required flags."""
     max_arguments: int | None = None
+    """Maximum number of arguments; None for any."""
 
 
 class Kubectl:
-    """Executes commands on a platform.
-
-    Parameters
-    ----------
-    session
-        The platform and the permissions on it.
-    """
+    """Executes commands on a platform with the permissions of a session."""
 
     def __init__(self, session: KubectlSession):
         self._session = session
@@ -78,12 +65,7 @@ class Kubectl:
     ) -> tuple[CommandResult, ToolAnswer]:
         """Execute one command; return its result and the answer for the caller.
 
-        Parameters
-        ----------
-        line
-            The command.
-        words
-            The command's words without trailing filters; None to split the line.
+        `words` are the command's words without trailing filters; None to split the line.
         """
         state = self._session.state
         start_ns, resolved_before = state.now_ns, len(state.resolved)
@@ -216,19 +198,12 @@ _VERBS = {
         ),
     ),
     "scale": Verb(
-        writing.scale,
-        (VerbFlag("--replicas", whole_number("--replicas", 0, writing.MAX_REPLICAS)),),
-        ("--replicas",),
+        writing.scale, (VerbFlag("--replicas", whole_number("--replicas", 0, writing.MAX_REPLICAS)),), ("--replicas",)
     ),
     "label": Verb(writing.set_metadata),
     "annotate": Verb(writing.set_metadata),
     "exec": Verb(
-        _exec,
-        (
-            VerbFlag("--container", str, "-c"),
-            VerbFlag("--stdin", short="-i"),
-            VerbFlag("--tty", short="-t"),
-        ),
+        _exec, (VerbFlag("--container", str, "-c"), VerbFlag("--stdin", short="-i"), VerbFlag("--tty", short="-t"))
     ),
     "wait": Verb(_wait, (VerbFlag("--for", _parse_condition), VerbFlag("--timeout", _parse_timeout)), ("--for",)),
     "rollout restart": Verb(writing.restart),
@@ -239,11 +214,7 @@ _VERBS = {
     "set env": Verb(writing.set_environment),
     "set resources": Verb(
         writing.set_resources,
-        (
-            VerbFlag("--limits", str),
-            VerbFlag("--requests", str),
-            VerbFlag("--containers", str, "-c"),
-        ),
+        (VerbFlag("--limits", str), VerbFlag("--requests", str), VerbFlag("--containers", str, "-c")),
     ),
     "set selector": Verb(writing.set_selector),
     "sleep": Verb(_sleep, max_arguments=1),

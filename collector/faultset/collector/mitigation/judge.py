@@ -44,15 +44,10 @@ ObjectKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class DesiredState:
-    """The desired state of an application's objects.
-
-    Attributes
-    ----------
-    objects
-        Specification of each object by kind and name, without fields that a repair may change.
-    """
+    """The desired state of an application's objects."""
 
     objects: Mapping[ObjectKey, Mapping[str, Any]]
+    """Specification of each object by kind and name, without fields that a repair may change."""
 
     @classmethod
     def of(cls, platform: Platform) -> DesiredState:
@@ -151,16 +146,11 @@ _MAX_LINES = 3
 
 @dataclass(frozen=True)
 class HealthyState:
-    """The state of an application before the injection.
-
-    Attributes
-    ----------
-    with_endpoints
-        Services that had ready endpoints.
-    """
+    """The state of an application before the injection."""
 
     desired: DesiredState
     with_endpoints: frozenset[str]
+    """Services that had ready endpoints."""
 
     @classmethod
     def of(cls, platform: Platform) -> HealthyState:
@@ -171,16 +161,8 @@ class HealthyState:
 class RepairJudge:
     """Judges one application with one fault.
 
-    Parameters
-    ----------
-    platform, fault, target, parameters
-        The injected fault and the parameters returned by the injection.
-    before
-        Result of the fault's `observe` before the injection.
-    healthy
-        The application before the injection.
-    unhealthy_requests
-        Describes problems of client requests scheduled between two times; empty if there are none.
+    `before` is the result of the fault's `observe` before the injection, and `healthy` the application then.
+    `unhealthy_requests` describes problems of client requests scheduled between two times; empty if there are none.
     """
 
     def __init__(
@@ -257,36 +239,24 @@ def _summarise_lines(lines: list[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveFault:
-    """An injected fault and its application.
-
-    Attributes
-    ----------
-    onset_ns
-        Start of the injection.
-    before
-        Result of the fault's `observe` before the injection.
-    manifest
-        Whether the fault affects client requests.
-    unhealthy_requests
-        Describes problems of client requests scheduled between two times; empty if there are none.
-    undo
-        Undoes the injection and stops its repetitions.
-    sleep
-        Waits for some seconds while a repeated injection continues; raises if the episode must end.
-    clock
-        Returns the time in UTC nanoseconds.
-    recorded
-        Returns the recording of the episode up to now; each call replaces the previous recording.
-    """
+    """An injected fault and its application."""
 
     fault: FaultSpec
     target: str
     parameters: Mapping[str, Any]
     before: Any
+    """Result of the fault's `observe` before the injection."""
     onset_ns: int
+    """Start of the injection."""
     manifest: bool
+    """Whether the fault affects client requests."""
     unhealthy_requests: Callable[[int, int], str]
+    """Describes problems of client requests scheduled between two times; empty if there are none."""
     undo: Callable[[], None]
+    """Undoes the injection and stops its repetitions."""
     sleep: Callable[[float], None]
+    """Waits for some seconds while a repeated injection continues; raises if the episode must end."""
     clock: Callable[[], int]
+    """Returns the time in UTC nanoseconds."""
     recorded: Callable[[], EpisodeView]
+    """Returns the recording of the episode up to now; each call replaces the previous recording."""

@@ -51,20 +51,9 @@ class CommandRefused(CommandError):
 class LiveState:
     """The current state of an application's platform as a `ClusterState`.
 
-    Parameters
-    ----------
-    namespaces
-        Accepted names of the application's namespace; others are refused.
-    clock
-        Returns the time in UTC nanoseconds.
-    by_owner
-        Whether a missing pod is replaced by the newest pod of the same owner, for commands from another run of the
-        application.
-
-    Attributes
-    ----------
-    resolved
-        Names of missing pods with their replacements, in order.
+    `namespaces` are the accepted names of the application's namespace. With `by_owner`, for commands from another run
+    of the application, a missing pod is replaced by the newest pod of the same owner; `resolved` lists the
+    replacements.
     """
 
     name = "live"
@@ -208,24 +197,16 @@ class LiveState:
 
 @dataclass(frozen=True, kw_only=True)
 class KubectlSession:
-    """The changes that commands may make to an application.
-
-    Attributes
-    ----------
-    state
-        The platform as seen by commands.
-    original_objects
-        Kind and name of the objects that existed before the fault; no others may be created.
-    folder
-        Folder with the files of `apply -f`; None without files.
-    sleep
-        Waits for some seconds; raises if the episode is interrupted.
-    """
+    """The changes that commands may make to an application."""
 
     state: LiveState
+    """The platform as seen by commands."""
     original_objects: frozenset[tuple[str, str]]
+    """Kind and name of the objects that existed before the fault; no others may be created."""
     folder: Path | None
+    """Folder with the files of `apply -f`; None without files."""
     sleep: Callable[[float], None]
+    """Waits for some seconds; raises if the episode is interrupted."""
 
     @property
     def platform(self) -> Platform:

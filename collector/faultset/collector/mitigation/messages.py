@@ -18,74 +18,50 @@ CommandStatus = Literal["done", "refused", "failed"]
 
 @dataclass(frozen=True, kw_only=True)
 class MitigatorOrder(Message):
-    """The mitigator to run, a plug-in of the group `faultset.mitigators`.
-
-    Attributes
-    ----------
-    mitigator
-        Name of the plug-in.
-    settings
-        Its settings, without secrets.
-    seconds
-        Time limit.
-    """
+    """The mitigator to run, a plug-in of the group `faultset.mitigators`."""
 
     mitigator: str
+    """Name of the plug-in."""
     settings: dict[str, Any] = field(default_factory=dict)
+    """Its settings, without secrets."""
     seconds: float = 900.0
+    """Time limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairOrder(Message):
-    """A repair and its time limits.
-
-    Attributes
-    ----------
-    commands
-        kubectl commands, one per line.
-    folder
-        Folder with the files of `kubectl apply -f`.
-    undoes
-        Whether to undo the injection; this must repair every fault.
-    mitigator
-        The mitigator to run; None for commands.
-    within_s
-        Seconds within which the application must become healthy, from the start of the repair, or from the end of a
-        mitigator's work.
-    sustain_s
-        Seconds for which it must stay healthy.
-    """
+    """A repair and its time limits."""
 
     name: str
     commands: tuple[str, ...] = ()
+    """kubectl commands, one per line."""
     folder: Path | None = None
+    """Folder with the files of `kubectl apply -f`."""
     undoes: bool = False
+    """Whether to undo the injection; this must repair every fault."""
     mitigator: MitigatorOrder | None = None
+    """The mitigator to run; None for commands."""
     within_s: float = 90.0
+    """Seconds within which the application must become healthy, from the start of the repair, or from the end of a
+    mitigator's work.
+    """
     sustain_s: float = 10.0
+    """Seconds for which it must stay healthy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandResult(Message):
-    """The result of a command.
-
-    Attributes
-    ----------
-    line
-        The command.
-    status
-        `done`; `refused` if it is not allowed and nothing was done; `failed` if the platform returned an error.
-    output
-        kubectl's output, truncated to its last 20,000 characters.
-    resolved
-        Names of missing pods, with the current pods of the same owners that were used instead.
-    """
+    """The result of a command."""
 
     line: str
+    """The command."""
     status: CommandStatus
+    """`done`; `refused` if it is not allowed and nothing was done; `failed` if the platform returned an error."""
     output: str
+    """kubectl's output, truncated to its last 20,000 characters."""
     took_s: float
     resolved: dict[str, str] = field(default_factory=dict)
+    """Names of missing pods, with the current pods of the same owners that were used instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,37 +75,24 @@ class RepairCheckResult(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class MitigationResult(Message):
-    """The result of a repair.
-
-    Attributes
-    ----------
-    repair
-        Name of the repair.
-    success
-        Whether all checks of the judge passed in time and for long enough.
-    parts
-        The last results of the checks.
-    commands
-        Result of each command.
-    manifest
-        Whether the fault affected client requests before the repair started.
-    mitigated_s
-        Time to mitigate (TTM), from the injection until the application became and stayed healthy; None without
-        success.
-    repair_s
-        Time from the start of the repair until the same moment.
-    mitigator
-        The mitigator's record of its work; None for commands.
-    after
-        Earlier repairs that failed on the same live fault.
-    """
+    """The result of a repair."""
 
     repair: str
+    """Name of the repair."""
     success: bool
+    """Whether all checks of the judge passed in time and for long enough."""
     parts: tuple[RepairCheckResult, ...]
+    """The last results of the checks."""
     commands: tuple[CommandResult, ...]
+    """Result of each command."""
     manifest: bool
+    """Whether the fault affected client requests before the repair started."""
     mitigated_s: float | None
+    """Time to mitigate (TTM), from the injection until the application became and stayed healthy; None without success.
+    """
     repair_s: float | None
+    """Time from the start of the repair until the same moment."""
     mitigator: dict[str, Any] | None = None
+    """The mitigator's record of its work; None for commands."""
     after: tuple[str, ...] = ()
+    """Earlier repairs that failed on the same live fault."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from faultset.collector.mitigation.commands import check_line
@@ -13,12 +14,7 @@ from faultset.core.regular_files import read_regular
 from faultset.datasets.kubectl.commands import CommandError
 
 LARGEST_FILE_BYTES = 2**20
-DO_NOTHING, RESTART_TARGET, RESTART_EVERYTHING, TRUE_UNDO = (
-    "do-nothing",
-    "restart-target",
-    "restart-everything",
-    "true-undo",
-)
+TRUE_UNDO = "true-undo"
 COMMANDS = "commands"
 """Name of the repair with commands from a file."""
 OPERATOR = "operator"
@@ -26,95 +22,63 @@ OPERATOR = "operator"
 _OPERATOR_SECONDS = 3600.0
 
 _COMMANDS_OF: dict[str, Callable[[str], tuple[str, ...]]] = {
-    DO_NOTHING: lambda target: (),
-    RESTART_TARGET: lambda target: (f"kubectl rollout restart deployment/{target}",),
-    RESTART_EVERYTHING: lambda target: ("kubectl rollout restart deployment",),
+    "do-nothing": lambda target: (),
+    "restart-target": lambda target: (f"kubectl rollout restart deployment/{target}",),
+    "restart-everything": lambda target: ("kubectl rollout restart deployment",),
     TRUE_UNDO: lambda target: (),
 }
 REPAIRS = tuple(_COMMANDS_OF)
 """Names of the controls, which run in addition to every other repair."""
 
 
-def build_repair_order(name: str, target: str, *, within_s: float = 90.0, sustain_s: float = 10.0) -> RepairOrder:
-    """Return the order for one of `REPAIRS` on a target.
-
-    Raises
-    ------
-    UsageError
-        The name is unknown, or a time limit is invalid.
-    """
+def build_repair_order(name: str, target: str, **limits: float) -> RepairOrder:
+    """Return the order for one of `REPAIRS`; raise UsageError for an unknown name or an invalid time limit."""
     if name not in _COMMANDS_OF:
         raise unknown_name("repair", name, REPAIRS)
-    check_time_limits(within_s, sustain_s)
-    return RepairOrder(
-        name=name,
-        commands=_COMMANDS_OF[name](target),
-        undoes=name == TRUE_UNDO,
-        within_s=within_s,
-        sustain_s=sustain_s,
-    )
+    order = RepairOrder(name=name, commands=_COMMANDS_OF[name](target), undoes=name == TRUE_UNDO)
+    return _set_time_limits(order, limits)
 
 
-def build_commands_order(file: Path, *, within_s: float = 90.0, sustain_s: float = 10.0) -> RepairOrder:
-    """Return the repair that executes the commands in a file.
-
-    Raises
-    ------
-    UsageError
-        The file cannot be read, or contains a line that is not a command; the message names the line.
-    """
-    check_time_limits(within_s, sustain_s)
+def build_commands_order(file: Path, **limits: float) -> RepairOrder:
+    """Return the repair that executes the commands in a file; raise UsageError for an invalid line."""
+    order = _set_time_limits(RepairOrder(name=COMMANDS, folder=file.absolute().parent), limits)
     lines = read_command_lines(file)
     for number, line in lines:
         try:
             check_line(line)
         except CommandError as error:
             raise UsageError(f"{file}, line {number}: {error}") from None
-    return RepairOrder(
-        name=COMMANDS,
-        commands=tuple(line for _, line in lines),
-        folder=file.absolute().parent,
-        within_s=within_s,
-        sustain_s=sustain_s,
-    )
+    return replace(order, commands=tuple(line for _, line in lines))
 
 
-def build_operator_order(socket: Path, *, within_s: float = 90.0, sustain_s: float = 10.0) -> RepairOrder:
-    """Return the repair that a program on a Unix socket carries out.
-
-    Raises
-    ------
-    UsageError
-        There is no socket at the path, or a time limit is out of range.
-    """
-    check_time_limits(within_s, sustain_s)
+def build_operator_order(socket: Path, **limits: float) -> RepairOrder:
+    """Return the repair that a program on a Unix socket carries out; raise UsageError if there is no socket."""
+    work = MitigatorOrder(mitigator=OPERATOR, settings={"socket": str(socket.absolute())}, seconds=_OPERATOR_SECONDS)
+    order = _set_time_limits(RepairOrder(name=OPERATOR, mitigator=work), limits)
     if not socket.is_socket():
         raise UsageError(
             f"--operator must be the Unix socket of a listening program, but {socket} is not a socket; start the "
             "program first"
         )
-    order = MitigatorOrder(mitigator=OPERATOR, settings={"socket": str(socket.absolute())}, seconds=_OPERATOR_SECONDS)
-    return RepairOrder(name=OPERATOR, mitigator=order, within_s=within_s, sustain_s=sustain_s)
+    return order
 
 
-def check_time_limits(within_s: float, sustain_s: float) -> None:
-    """Raise UsageError if a time limit is out of range."""
-    if not 2.0 <= sustain_s <= within_s <= 3600.0:
+def _set_time_limits(order: RepairOrder, limits: Mapping[str, float]) -> RepairOrder:
+    """Return the order with its time limits; raise UsageError if one is out of range."""
+    order = replace(order, **limits)
+    if not 2.0 <= order.sustain_s <= order.within_s <= 3600.0:
         raise UsageError(
             "the application must stay healthy for at least 2 s (--sustain) within at most an hour (--within), got "
-            f"{sustain_s:g} s within {within_s:g} s; change them"
+            f"{order.sustain_s:g} s within {order.within_s:g} s; change them"
         )
+    return order
 
 
 def read_command_lines(path: Path) -> list[tuple[int, str]]:
-    r"""Return the commands in a file, each with the number of its line.
+    """Return the commands in a file, each with the number of its line.
 
-    Empty lines and lines that start with `#` are ignored; a backslash at the end of a line continues it.
-
-    Raises
-    ------
-    UsageError
-        The file cannot be read, is too large, is not UTF-8, or has no command.
+    Empty lines and lines that start with `#` are ignored; a backslash at the end of a line continues it. Raises
+    UsageError if the file cannot be read or has no command.
     """
     text = _read_text(path)
     commands: list[tuple[int, str]] = []

@@ -377,13 +377,7 @@ def strategic_merge(current: Any, change: Any, field: str = "") -> Any:
 
 
 def apply_patch(current: Object, text: str, kind_of_patch: str) -> Object:
-    """Return an object after `kubectl patch -p TEXT --type KIND`.
-
-    Raises
-    ------
-    CommandRefused
-        The patch is neither JSON nor YAML, has the wrong type, or cannot be applied to the object.
-    """
+    """Return an object after `kubectl patch -p TEXT --type KIND`; raise CommandRefused if that is impossible."""
     change = parse(text)
     if kind_of_patch == "json":
         if not isinstance(change, list):

@@ -1,4 +1,4 @@
-"""Plan the episodes of a campaign: balanced targets, shuffled episodes without a fault, opaque ids."""
+"""Plan the episodes of a campaign: balanced targets, shuffled episodes without a fault, opaque ids, cost and code."""
 
 from __future__ import annotations
 
@@ -7,26 +7,34 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 
+from faultset.collector.apps import GROUP as APPS
 from faultset.collector.apps import is_path, load_app
+from faultset.collector.faults.registry import GROUP as FAULTS
 from faultset.collector.faults.registry import NOOP, FaultSpec
+from faultset.collector.load.driver import GROUP as LOAD_DRIVERS
 from faultset.collector.load.schedule import parse_mixes
 from faultset.collector.load.traffic import Traffic
-from faultset.collector.plans.chosen_stores import with_stores
-from faultset.collector.plans.code import campaign_code
 from faultset.collector.plans.fault_choice import choose_faults_by_app, divide_faults, draw_fault_pairs, draw_faults
 from faultset.collector.plans.options import NoFaultKind
 from faultset.collector.plans.plan import Plan, PlannedFault
-from faultset.collector.plans.recording_plan import RecordingPlan, check_recording, draw_incidents
+from faultset.collector.plans.planned_app import with_stores
 from faultset.collector.plans.requests import CampaignRequest, check_numbers, check_phases, parse_traffic
+from faultset.collector.plans.timeline import LATE_S, RecordingPlan, check_recording, draw_incidents
+from faultset.collector.platforms.hosts import GROUP as PLATFORMS
 from faultset.collector.platforms.hosts import load_host_class
 from faultset.collector.runtime.app_code import is_folder
+from faultset.collector.sources.recorder import GROUP as SOURCES
 from faultset.collector.sources.recorder import check_together, load_source
 from faultset.collector.spec.app import AppSpec
+from faultset.core.code_identity import CodeIdentity, code_identity, path_identity, plugin_identity
 from faultset.core.errors import UsageError
 from faultset.core.files import canonical_json
+from faultset.core.plugins import plugins
 from faultset.core.printable import count_text, size_text
 from faultset.core.times import duration_text
 from faultset.datasets.format.context import Sampling
@@ -34,7 +42,12 @@ from faultset.datasets.format.context import Sampling
 MAX_PAIRED = 6
 """Up to this number of episodes with a fault, each is paired with an episode without a fault."""
 
-_Draft = tuple[AppSpec, NoFaultKind | None, tuple[PlannedFault, ...]]
+
+class _Draft(NamedTuple):
+    app: AppSpec
+    no_fault_kind: NoFaultKind | None = None
+    faults: tuple[PlannedFault, ...] = ()
+    recording: RecordingPlan | None = None
 
 
 def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]:
@@ -53,112 +66,87 @@ def plan_campaign(request: CampaignRequest, *, run: int = 1) -> tuple[Plan, ...]
     traffic = parse_traffic(request)
     check_together([load_source(name) for name in request.sources])
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 1]))
-    drafts: list[_Draft] = []
-    files: dict[str, str] = {}
     apps = {name: with_stores(load_app(name), request.stores, request.platform) for name in request.apps}
     faults_by_app = choose_faults_by_app(request, list(apps.values()), rng)
-    for name, app in apps.items():
-        if is_path(name):
-            files[app.name] = str(Path(name).absolute())
+    for app in apps.values():
         _check_platform(app, request.platform)
         parse_mixes(request.mix or app.default_mix, app)
-        if request.recording_s is not None:
-            continue
-        draw = draw_fault_pairs if request.concurrent > 1 else draw_faults
-        injected = draw(faults_by_app[app.name], app, request.targets, rng)
-        drafts += [(app, None, faults) for faults in injected]
-        drafts.extend((app, kind, ()) for kind in _list_no_fault_kinds(request, len(injected)))
+    make_drafts = _draft_episodes if request.recording_s is None else _draft_recordings
+    drafts = make_drafts(request, list(apps.values()), faults_by_app, rng)
+    files = {app.name: str(Path(name).absolute()) for name, app in apps.items() if is_path(name)}
     campaign = campaign_id(request)
-    if request.recording_s is not None:
-        recordings = _plan_recordings(request, list(apps.values()), faults_by_app, rng)
-        return tuple(
-            replace(
-                _build_plan(request, (app, "plain", ()), index, traffic, files),
-                episode=opaque_id(campaign, index, run),
-                recording=recording,
-                schedule=request.schedule,
-            )
-            for index, (app, recording) in enumerate(recordings)
-        )
-    if not drafts:
-        raise UsageError("a campaign must have episodes, but none are requested. Give --faults, or a higher --normal")
-    plans = []
-    for index, position in enumerate(rng.permutation(len(drafts))):
-        plan = _build_plan(request, drafts[position], index, traffic, files)
-        plans.append(replace(plan, episode=opaque_id(campaign, index, run)))
-    return tuple(plans)
-
-
-def _list_no_fault_kinds(request: CampaignRequest, faulty: int) -> list[NoFaultKind]:
-    """Return the kinds of an application's episodes without a fault, given `faulty` episodes with a fault."""
-    count = request.normal
-    if count is None:
-        count = default_no_fault_count(faulty)
-    elif count == 0 and NOOP in request.faults:
-        count = request.repeat
-    return [request.no_fault[number % len(request.no_fault)] for number in range(count)]
-
-
-def _plan_recordings(
-    request: CampaignRequest,
-    apps: Sequence[AppSpec],
-    faults_by_app: Mapping[str, Sequence[Sequence[FaultSpec]]],
-    rng: np.random.Generator,
-) -> list[tuple[AppSpec, RecordingPlan]]:
-    """Draw the incidents of all recordings: every fault about equally often overall, in random order."""
-    assert request.recording_s is not None
-    check_recording(request.recording_s, request.chunk_s, request.incidents, request.overlap, request.phases)
-    choices = [
-        list(faults_by_app[app.name][0]) if faults_by_app[app.name] else []
-        for _ in range(request.repeat)
-        for app in apps
-    ]
-    if request.incidents and not all(choices):
-        raise UsageError("a recording with --incidents needs faults, but --faults has none. List some, or use all")
-    faults_by_recording = divide_faults(choices, request.incidents, rng)
-    recordings: list[list[tuple[AppSpec, RecordingPlan]]] = []
-    for position, app in enumerate(apps):
-        specs = faults_by_recording[position :: len(apps)]
-        remaining_pairs = iter(
-            [(fault.fault, fault.target) for (fault,) in draw_faults(specs, app, request.targets, rng)]
-        )
-        app_recordings = []
-        for faults in specs:
-            pairs = [next(remaining_pairs) for _ in faults]
-            app_recordings.append((app, _plan_recording(request, [pairs[n] for n in rng.permutation(len(pairs))], rng)))
-        recordings.append(app_recordings)
-    return [recording for repetition in zip(*recordings, strict=True) for recording in repetition]
-
-
-def _plan_recording(
-    request: CampaignRequest, pairs: Sequence[tuple[str, str]], rng: np.random.Generator
-) -> RecordingPlan:
-    """Draw the times of the incidents of a recording."""
-    assert request.recording_s is not None
-    return RecordingPlan(
-        duration_s=request.recording_s,
-        chunk_s=min(request.chunk_s, request.recording_s),
-        incidents=draw_incidents(pairs, request.recording_s, request.overlap, request.phases, rng),
-        sampling=Sampling(
-            traces=request.trace_sampling, slow_traces_s=request.slow_traces_s, log_levels=request.log_levels
-        ),
+    return tuple(
+        _build_plan(request, draft, index, opaque_id(campaign, index, run), traffic, files.get(draft.app.name))
+        for index, draft in enumerate(drafts)
     )
 
 
+_FaultsByApp = Mapping[str, Sequence[Sequence[FaultSpec]]]
+
+
+def _draft_episodes(
+    request: CampaignRequest, apps: Sequence[AppSpec], faults_by_app: _FaultsByApp, rng: np.random.Generator
+) -> list[_Draft]:
+    """Draw the episodes with a fault, and shuffle episodes without one in."""
+    draw = draw_fault_pairs if request.concurrent > 1 else draw_faults
+    drafts: list[_Draft] = []
+    for app in apps:
+        injected = draw(faults_by_app[app.name], app, request.targets, rng)
+        drafts += [_Draft(app, faults=faults) for faults in injected]
+        count = request.normal
+        if count is None:
+            count = default_no_fault_count(len(injected))
+        elif count == 0 and NOOP in request.faults:
+            count = request.repeat
+        drafts += [_Draft(app, request.no_fault[number % len(request.no_fault)]) for number in range(count)]
+    if not drafts:
+        raise UsageError("a campaign must have episodes, but none are requested. Give --faults, or a higher --normal")
+    return [drafts[position] for position in rng.permutation(len(drafts))]
+
+
+def _draft_recordings(
+    request: CampaignRequest, apps: Sequence[AppSpec], faults_by_app: _FaultsByApp, rng: np.random.Generator
+) -> list[_Draft]:
+    """Draw the incidents of all recordings: every fault about equally often overall, in random order."""
+    assert request.recording_s is not None
+    check_recording(request.recording_s, request.chunk_s, request.incidents, request.overlap, request.phases)
+    choices = [next(iter(faults_by_app[app.name]), []) for _ in range(request.repeat) for app in apps]
+    if request.incidents and not all(choices):
+        raise UsageError("a recording with --incidents needs faults, but --faults has none. List some, or use all")
+    faults_by_recording = divide_faults(choices, request.incidents, rng)
+    sampling = Sampling(
+        traces=request.trace_sampling, slow_traces_s=request.slow_traces_s, log_levels=request.log_levels
+    )
+    drafts_by_app: list[list[_Draft]] = []
+    for position, app in enumerate(apps):
+        specs = faults_by_recording[position :: len(apps)]
+        remaining = iter([(fault.fault, fault.target) for (fault,) in draw_faults(specs, app, request.targets, rng)])
+        drafts_by_app.append([])
+        for faults in specs:
+            drawn = [next(remaining) for _ in faults]
+            pairs = [drawn[number] for number in rng.permutation(len(drawn))]
+            recording = RecordingPlan(
+                duration_s=request.recording_s,
+                chunk_s=min(request.chunk_s, request.recording_s),
+                incidents=draw_incidents(pairs, request.recording_s, request.overlap, request.phases, rng),
+                sampling=sampling,
+            )
+            drafts_by_app[-1].append(_Draft(app, "plain", recording=recording))
+    return [draft for repetition in zip(*drafts_by_app, strict=True) for draft in repetition]
+
+
 def _build_plan(
-    request: CampaignRequest, draft: _Draft, index: int, traffic: Traffic, files: Mapping[str, str]
+    request: CampaignRequest, draft: _Draft, index: int, episode: str, traffic: Traffic, app_file: str | None
 ) -> Plan:
-    """Return the plan of a drafted episode, without its id."""
-    app, kind, faults = draft
-    first = faults[0] if faults else None
+    app, faults = draft.app, draft.faults
     return Plan(
-        episode="",
+        episode=episode,
         app=app.name,
-        app_file=files.get(app.name),
+        app_file=app_file,
         platform=request.platform,
-        fault=first.fault if first else None,
-        no_fault_kind=kind,
-        target=first.target if first else None,
+        fault=faults[0].fault if faults else None,
+        no_fault_kind=draft.no_fault_kind,
+        target=faults[0].target if faults else None,
         seed=int(np.random.SeedSequence([request.seed, 2, index]).generate_state(1)[0]),
         phases=request.phases,
         profile=request.profile,
@@ -169,10 +157,11 @@ def _build_plan(
         sources=request.sources,
         traffic=traffic,
         further=faults[1:],
-        schedule=request.schedule if faults else None,
+        schedule=request.schedule if faults or draft.recording else None,
         injector=request.injector,
         stores=request.stores,
         rollouts=request.rollouts,
+        recording=draft.recording,
     )
 
 
@@ -230,8 +219,6 @@ def opaque_id(campaign: str, index: int, run: int) -> str:
     return hashlib.sha256(f"{campaign}/{index}/{run}".encode()).hexdigest()[:12]
 
 
-LATE_S = 15.0
-"""Time after a recording until its telemetry is complete."""
 OVERHEAD_S = 10.0
 """Time of an episode outside its phases: deployment, checks, undo and recovery.
 
@@ -306,3 +293,44 @@ def describe_campaign(plans: Sequence[Plan], jobs: int) -> str:
         f"{count_text(len(plans), 'episode')} ({faulty_count} with a fault, {len(plans) - faulty_count} without), "
         f"{concurrency}: {cost}"
     )
+
+
+_FAULTS_PACKAGE = "faultset.collector.faults"
+
+
+def campaign_code(
+    faults: list[FaultSpec], apps: tuple[str, ...], platform: str, sources: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """Return the identity of each piece of code, by "fault NAME", "app NAME" and so on.
+
+    `apps` are names, or paths of folders or files. Built-in platforms, sources and load drivers are left out, because
+    the version of faultset identifies them.
+    """
+    entries = plugins(FAULTS)
+    identities = {
+        f"fault {spec.name}": code_identity(spec.inject, entries.get(spec.name), within=_FAULTS_PACKAGE)
+        for spec in faults
+    }
+    load_drivers, installed_sources = plugins(LOAD_DRIVERS), plugins(SOURCES)
+    used_plugins = [plugins(PLATFORMS).get(platform), *(installed_sources.get(name) for name in sources)]
+    for name in apps:
+        app = load_app(name)
+        identities[f"app {app.name}"] = identify_app(name)
+        used_plugins.append(load_drivers.get(app.load.driver))
+    kinds = {PLATFORMS: "platform", SOURCES: "source", LOAD_DRIVERS: "load driver"}
+    for plugin in used_plugins:
+        if plugin is not None and not plugin.built_in:
+            identities[f"{kinds[plugin.group]} {plugin.name}"] = plugin_identity(plugin)
+    return {name: str(identity) for name, identity in sorted(identities.items())}
+
+
+def identify_app(name: str) -> CodeIdentity:
+    """Identify an application by the content of its folder or file, and by its distribution if installed."""
+    if is_path(name):
+        return path_identity(Path(name))
+    plugin = plugins(APPS)[name]
+    loaded = plugin.load()
+    if isinstance(loaded, ModuleType) and not plugin.built_in:
+        return plugin_identity(plugin)
+    path = Path(str(loaded.__file__)).parent if isinstance(loaded, ModuleType) else Path(str(loaded))
+    return CodeIdentity(distribution=plugin.distribution, digest=path_identity(path).digest)

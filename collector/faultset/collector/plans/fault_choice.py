@@ -29,12 +29,8 @@ def draw_faults(
 ) -> list[tuple[PlannedFault, ...]]:
     """Return every fault of each repetition with its target.
 
-    Targets are used about equally often. Within that limit, repetitions of a fault get different targets.
-
-    Raises
-    ------
-    UsageError
-        `targets` contains an unknown service, or a fault cannot be applied to any of them.
+    Targets are used about equally often. Within that limit, repetitions of a fault get different targets. Raises
+    UsageError if `targets` contains an unknown service, or a fault cannot be applied to any of them.
     """
     uses: Counter[str] = Counter()
     uses_by_fault: Counter[tuple[str, str]] = Counter()
@@ -58,12 +54,8 @@ def draw_fault_pairs(
     """Return pairs of different faults on different targets that contain every fault of each repetition.
 
     The correct answers for the two faults are disjoint. If possible, neither target calls the other, directly or
-    indirectly. Targets are used about equally often. With an odd number of faults, one partner is used twice.
-
-    Raises
-    ------
-    UsageError
-        There is only one fault, a fault has no possible partner, or a target is invalid as in `draw_faults`.
+    indirectly. Targets are used about equally often. With an odd number of faults, one partner is used twice. Raises
+    UsageError if a fault has no possible partner, or as `draw_faults` does.
     """
     specs = list(dict.fromkeys(spec for repetition in repetitions for spec in repetition))
     if len(specs) == 1:
@@ -107,7 +99,6 @@ class _PairDraw:
         return partners[int(self._rng.integers(len(partners)))]
 
     def draw_targets(self, first: FaultSpec, second: FaultSpec) -> _TargetPair:
-        """Draw the targets of two faults."""
         pairs = self._list_targets(first, second)
         lowest = min(map(self._rank, pairs))
         best = [pair for pair in pairs if self._rank(pair) == lowest]
@@ -156,7 +147,6 @@ def _list_accepted_names(spec: FaultSpec, app: AppSpec, target: str) -> frozense
 
 
 def _find_callees(app: AppSpec, service: str) -> frozenset[str]:
-    """Return the services that a service calls directly or indirectly."""
     callees: set[str] = set()
     queue = [service]
     while queue:
@@ -170,10 +160,7 @@ def _find_callees(app: AppSpec, service: str) -> frozenset[str]:
 def choose_faults(names: Sequence[str], app: AppSpec) -> list[FaultSpec]:
     """Return the named faults for an application; `all` selects every fault that applies to it.
 
-    Raises
-    ------
-    UsageError
-        A name is unknown, or a named fault has no target in the application.
+    Raises UsageError if a name is unknown, or a named fault has no target in the application.
     """
     if ALL in names:
         return [spec for spec in faults().values() if not unavailable_reason(spec, app)]
@@ -192,11 +179,7 @@ def choose_faults_by_app(
 
     Each application gets every fault that applies to it. With --spread, each fault goes to one application: all
     applications get about the same number of faults. Repetitions of a fault go to different applications if possible.
-
-    Raises
-    ------
-    UsageError
-        A name is unknown, or a named fault has no target or cannot follow the schedule.
+    Raises UsageError if a name is unknown, or a named fault has no target or cannot follow the schedule.
     """
     if not request.spread:
         chosen = {app.name: select_by_schedule(choose_faults(request.faults, app), request) for app in apps}
@@ -235,15 +218,7 @@ def divide_faults(
 ) -> list[list[FaultSpec]]:
     """Return `count` faults for each recording, so that every fault is used about equally often overall.
 
-    Parameters
-    ----------
-    choices
-        Faults that are possible in each recording.
-
-    Raises
-    ------
-    UsageError
-        The extra `evaluate` is not installed.
+    `choices` are the faults that are possible in each recording. Raises UsageError without the extra `evaluate`.
     """
     if not count or not all(choices):
         return [[] for _ in choices]
@@ -270,13 +245,7 @@ def divide_faults(
 
 
 def select_by_schedule(specs: Sequence[FaultSpec], request: CampaignRequest) -> list[FaultSpec]:
-    """Return the faults that can follow the schedule of a request.
-
-    Raises
-    ------
-    UsageError
-        A named fault cannot follow it, or the schedule is unknown.
-    """
+    """Return the faults that can follow the schedule of a request; raise UsageError if a named one cannot."""
     schedule = request.schedule
     if schedule is None:
         return list(specs)

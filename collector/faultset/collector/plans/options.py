@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, Required, TypedDict, Unpack, get_args, get_origin, get_type_hints
 
@@ -20,56 +20,33 @@ _NAMES_HELP = "Comma-separated names, or all."
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """Properties of an option other than its name and type.
-
-    Attributes
-    ----------
-    help
-        Text for `--help`.
-    default
-        Value when the option is left out.
-    flag
-        Name on the command line and in campaign files, without dashes, if it differs from Python's.
-    metavar, choices
-        Placeholder in `--help`, and the allowed values; by default, any value of the type.
-    shown_default
-        Default to show in `--help` if it is not `default`.
-    minimum, maximum
-        Range of a number.
-    plugins
-        Entry-point group whose names the shell completes, followed by other allowed words.
-    """
+    """An option of a campaign; `campaign_options` fills in name, flag, kind and whether it is required."""
 
     help: str
+    """Text for `--help`."""
     default: Any = None
-    flag: str | None = None
+    """Value when the option is left out."""
+    flag: str = ""
+    """Name on the command line and in campaign files, without dashes, if it differs from Python's."""
     metavar: str | None = None
+    """Placeholder in `--help`."""
     choices: Sequence[str] = ()
+    """Allowed values; empty for any value of the type."""
     shown_default: str | None = None
+    """Default to show in `--help` if it is not `default`."""
     minimum: float | None = None
     maximum: float | None = None
+    """With `minimum`, the range of a number."""
     plugins: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class NamedOption:
-    """An option with its names and type."""
-
-    name: str
+    """Entry-point group whose names the shell completes, followed by other allowed words."""
+    name: str = ""
     """Keyword in Python; lengths of time end in `_s`."""
-    kind: Any
+    kind: Any = None
     """Type of a value that is not None."""
-    is_required: bool
-    option: Option = field(repr=False)
-
-    @property
-    def flag(self) -> str:
-        """Name on the command line and in campaign files, without dashes."""
-        return self.option.flag or self.name.removesuffix("_s").replace("_", "-")
+    is_required: bool = False
 
     @property
     def takes_names(self) -> bool:
-        """Whether the value is a list of names."""
         return self.kind == Sequence[str]
 
     @property
@@ -78,7 +55,7 @@ class NamedOption:
         return self.name.endswith("_s")
 
 
-def _define_duration(text: str, flag: str | None = None) -> Option:
+def _define_duration(text: str, flag: str = "") -> Option:
     return Option(help=text, flag=flag, minimum=0.0, maximum=_DAY_S, shown_default="by profile")
 
 
@@ -112,19 +89,10 @@ class CampaignOptions(TypedDict, total=False):
         ),
     ]
     platform: Annotated[str, Option(help="Where the applications run: local or kubernetes.", default="local")]
-    seed: Annotated[
-        int,
-        Option(
-            help="Seed of plans and load.",
-            default=0,
-            minimum=0,
-            maximum=2**63 - 1,
-        ),
-    ]
+    seed: Annotated[int, Option(help="Seed of plans and load.", default=0, minimum=0, maximum=2**63 - 1)]
     repeat: Annotated[int, Option(help="Episodes for each fault.", default=1, minimum=1, maximum=100_000)]
     spread: Annotated[
-        bool,
-        Option(help="Inject each fault into one suitable application instead of all of them.", default=False),
+        bool, Option(help="Inject each fault into one suitable application instead of all of them.", default=False)
     ]
     concurrent: Annotated[
         int,
@@ -162,20 +130,14 @@ class CampaignOptions(TypedDict, total=False):
         ),
     ]
     profile: Annotated[
-        str,
-        Option(
-            help="Lengths of the phases.",
-            default="standard",
-            choices=("quick", "standard", "long"),
-        ),
+        str, Option(help="Lengths of the phases.", default="standard", choices=("quick", "standard", "long"))
     ]
     rate_rps: Annotated[
         float | None,
         Option(help="Requests per second.", flag="rate", minimum=0.01, maximum=10_000.0, shown_default="20"),
     ]
     mix: Annotated[
-        str | None,
-        Option(help="Workload mix; A..B changes from mix A to mix B.", shown_default="the application's"),
+        str | None, Option(help="Workload mix; A..B changes from mix A to mix B.", shown_default="the application's")
     ]
     load: Annotated[
         str | None,
@@ -216,8 +178,7 @@ class CampaignOptions(TypedDict, total=False):
         ),
     ]
     incidents: Annotated[
-        int,
-        Option(help="Faults in each recording, at random times; 0 for none.", default=0, minimum=0, maximum=10_000),
+        int, Option(help="Faults in each recording, at random times; 0 for none.", default=0, minimum=0, maximum=10_000)
     ]
     overlap: Annotated[
         float,
@@ -264,17 +225,11 @@ class CampaignOptions(TypedDict, total=False):
         ),
     ]
     trace_sampling: Annotated[
-        float,
-        Option(help="Share of requests whose spans are kept.", default=1.0, minimum=0.0, maximum=1.0),
+        float, Option(help="Share of requests whose spans are kept.", default=1.0, minimum=0.0, maximum=1.0)
     ]
     sources: Annotated[
         Sequence[str],
-        Option(
-            help="Additional sources of telemetry.",
-            metavar="NAMES",
-            default=(),
-            plugins=("faultset.sources",),
-        ),
+        Option(help="Additional sources of telemetry.", metavar="NAMES", default=(), plugins=("faultset.sources",)),
     ]
     injector: Annotated[
         str | None,
@@ -295,7 +250,7 @@ class CampaignOptions(TypedDict, total=False):
 
 
 @cache
-def campaign_options() -> Mapping[str, NamedOption]:
+def campaign_options() -> Mapping[str, Option]:
     """Return all options of a campaign by their names in Python."""
     options = {}
     for name, hint in get_type_hints(CampaignOptions, include_extras=True).items():
@@ -303,17 +258,14 @@ def campaign_options() -> Mapping[str, NamedOption]:
         kind, option = get_args(get_args(hint)[0] if is_required else hint)
         if type(None) in get_args(kind):
             (kind,) = (kind_of_value for kind_of_value in get_args(kind) if kind_of_value is not type(None))
-        options[name] = NamedOption(name=name, kind=kind, is_required=is_required, option=option)
+        flag = option.flag or name.removesuffix("_s").replace("_", "-")
+        options[name] = replace(option, name=name, flag=flag, kind=kind, is_required=is_required)
     return options
 
 
 def complete_options(**values: Unpack[CampaignOptions]) -> dict[str, Any]:
-    """Return a value for every option, with lists of names as tuples without duplicates.
-
-    Raises
-    ------
-    UsageError
-        An option is unknown or missing.
+    """Return a value for every option, with lists of names as tuples without duplicates; raise UsageError if one is
+    missing.
     """
     registered = campaign_options()
     for name in values:
@@ -323,7 +275,7 @@ def complete_options(**values: Unpack[CampaignOptions]) -> dict[str, Any]:
     for name, option in registered.items():
         if option.is_required and name not in values:
             raise UsageError(f"a campaign needs {name}; give at least one")
-        value: Any = values.get(name, option.option.default)
+        value: Any = values.get(name, option.default)
         if option.takes_names:
             value = tuple(dict.fromkeys(value))
         complete[name] = float(value) if option.kind is float and value is not None else value
@@ -333,7 +285,7 @@ def complete_options(**values: Unpack[CampaignOptions]) -> dict[str, Any]:
 def check_ranges(values: Mapping[str, Any]) -> None:
     """Raise UsageError if a number is outside its range; None is always allowed."""
     for name, option in campaign_options().items():
-        minimum, maximum, value = option.option.minimum, option.option.maximum, values.get(name)
+        minimum, maximum, value = option.minimum, option.maximum, values.get(name)
         if value is not None and minimum is not None and maximum is not None and not minimum <= value <= maximum:
             raise UsageError(f"--{option.flag} must be from {minimum:g} to {maximum:g}, but is {_shorten(value)}")
 

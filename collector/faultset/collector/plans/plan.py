@@ -12,9 +12,8 @@ import numpy as np
 from pydantic import ConfigDict
 
 from faultset.collector.load.traffic import CONSTANT_TRAFFIC, Traffic
-from faultset.collector.plans.decoys import Decoy, draw_decoys
 from faultset.collector.plans.options import NoFaultKind
-from faultset.collector.plans.recording_plan import RecordingPlan
+from faultset.collector.plans.timeline import Decoy, RecordingPlan, draw_decoys
 from faultset.collector.platforms.hosts import Phases, load_host_class
 from faultset.collector.platforms.impairments import Course, Schedule, draw_course
 from faultset.collector.spec.app import StoreChoice
@@ -32,13 +31,7 @@ OWN_INJECTOR = "agent"
 
 
 def profile_phases(profile: str, platform: str) -> Phases:
-    """Return the phases of a profile on a platform.
-
-    Raises
-    ------
-    UsageError
-        The platform or its profile is unknown.
-    """
+    """Return the phases of a profile on a platform; raise UsageError if either is unknown."""
     profiles = load_host_class(platform).profiles
     if profile not in profiles:
         raise unknown_name("profile", profile, profiles)
@@ -47,8 +40,6 @@ def profile_phases(profile: str, platform: str) -> Phases:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedFault:
-    """A fault and the service that it is applied to."""
-
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     fault: str
@@ -104,7 +95,7 @@ class Plan:
     stores: StoreChoice | None = None
     """Servers of the application's stores; None for Redis."""
     rollouts: int = 0
-    """Mean number of harmless changes in the view; see `plans.decoys`."""
+    """Mean number of harmless changes in the view; see `plans.timeline`."""
     recording: RecordingPlan | None = None
     """Length, incidents and sampling of a recording; None for an episode."""
 
@@ -163,26 +154,18 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Draws:
-    """Everything that the seed decides within an episode, each drawn from a separate stream.
-
-    Attributes
-    ----------
-    onset_s
-        Start of the fault, or of the harmless change that replaces it, in seconds after the start of the view.
-    decoys
-        Harmless changes within the view, in time order.
-    further
-        Generator for the injection of each further fault.
-    courses
-        Course of each fault over time; None for its default.
-    """
+    """Everything that the seed decides within an episode, each drawn from a separate stream."""
 
     onset_s: float
+    """Start of the fault, or of the harmless change that replaces it, in seconds after the start of the view."""
     decoys: tuple[Decoy, ...]
+    """Harmless changes within the view, in time order."""
     fault: np.random.Generator
     load_seed: int
     further: tuple[np.random.Generator, ...] = ()
+    """Generator for the injection of each further fault."""
     courses: tuple[Course | None, ...] = (None,)
+    """Course of each fault over time; None for its default."""
 
 
 def random_draws(plan: Plan, *, has_decoys: bool = True) -> Draws:
@@ -212,13 +195,7 @@ LIMIT_BYTES = 2**16
 
 
 def read_plan(path: Path) -> Plan:
-    """Return the plan in a JSON file, or the plan of the episode in a folder.
-
-    Raises
-    ------
-    DataError
-        The file or folder does not exist or has no plan.
-    """
+    """Return the plan in a JSON file, or of the episode in a folder; raise DataError if there is none."""
     if not path.is_dir():
         text = read_regular(path, limit_bytes=LIMIT_BYTES).decode(errors="replace")
         return Plan.from_json(parse_object(text, str(path)))

@@ -11,9 +11,9 @@ from typing import Any
 
 from faultset.collector.apps import load_app
 from faultset.collector.faults.registry import faults, get_fault
-from faultset.collector.plans.chosen_stores import with_stores
-from faultset.collector.plans.code import campaign_code
+from faultset.collector.plans.campaign_plans import campaign_code
 from faultset.collector.plans.plan import Plan, read_plan
+from faultset.collector.plans.planned_app import with_stores
 from faultset.core.documents import parse_object
 from faultset.core.errors import DataError, FaultsetError, UsageError
 from faultset.core.files import canonical_json
@@ -25,17 +25,9 @@ _CARD_PROVENANCE = re.compile(r"^## Provenance\n+```json\n(.*?)\n```", re.MULTIL
 
 
 def read_recorded_plans(path: Path) -> tuple[Plan, ...]:
-    """Return the plans of a dataset's episodes.
+    """Return the plans of a dataset's folder, its card, one of its version files, or a campaign's file.
 
-    Parameters
-    ----------
-    path
-        A dataset's folder, its card, one of its version files, or a campaign's file.
-
-    Raises
-    ------
-    DataError
-        The file or folder does not exist, or holds no plans.
+    Raises DataError if there are none.
     """
     if path.is_dir():
         dataset = open_dataset(path)
@@ -53,10 +45,7 @@ def read_recorded_plans(path: Path) -> tuple[Plan, ...]:
 def select_repeatable(plans: Iterable[Plan]) -> tuple[tuple[Plan, ...], tuple[str, ...]]:
     """Return the plans that this release can run, and a sentence for each of the others.
 
-    Raises
-    ------
-    UsageError
-        None of the plans can be repeated, or they are for several platforms or injectors.
+    Raises UsageError if none can be repeated, or they are for several platforms or injectors.
     """
     repeatable, objections = [], []
     for plan in plans:
@@ -97,6 +86,5 @@ def identify_code(plans: Sequence[Plan]) -> dict[str, str]:
 
 
 def plans_id(plans: Sequence[Plan]) -> str:
-    """Return an id that depends only on the plans and their code."""
     content: dict[str, Any] = {"plans": [json.loads(plan.to_json()) for plan in plans], "code": identify_code(plans)}
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]

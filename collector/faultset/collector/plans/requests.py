@@ -150,13 +150,7 @@ def _check_recording_options(values: Mapping[str, Any]) -> None:
 
 
 def parse_stores(name: str | None, platform: str) -> StoreChoice | None:
-    """Parse `--stores` for a plan.
-
-    Raises
-    ------
-    UsageError
-        The choice is unknown, or the platform cannot run such stores.
-    """
+    """Parse `--stores` for a plan; raise UsageError if the choice is unknown or the platform cannot run such stores."""
     choice = parse_store_choice(name, ORIGINAL_DRIVERS)
     if choice is not None and not load_host_class(platform).original_store_kinds:
         raise UsageError(

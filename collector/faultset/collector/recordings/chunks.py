@@ -1,4 +1,4 @@
-"""Write the chunks of a running recording, and free the memory of written rows."""
+"""Write the chunks of a running recording, sample spans and log lines, and free the memory of written rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as arrow_compute
 
 from faultset.collector.load.patterns import STEP_S, multipliers
-from faultset.collector.plans.campaign_plans import LATE_S
 from faultset.collector.plans.plan import Plan
+from faultset.collector.plans.timeline import LATE_S
 from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.platforms.journal import Journal
-from faultset.collector.recordings.sampling import request_counts, sample_logs, sample_spans
 from faultset.collector.sources.contract import DiscardingSource
 from faultset.core.times import SECOND_NS
-from faultset.datasets.format.context import RecordingContext
+from faultset.datasets.format.context import RecordingContext, Sampling
 from faultset.datasets.format.incidents import read_incidents
 from faultset.datasets.format.recordings import RECORDINGS, RecordingWriter, read_chunks
 from faultset.datasets.format.schemas import TABLES, without_episode
@@ -42,16 +42,7 @@ def recorded_s(root: Path, recording: str) -> float:
 class ChunkRecorder:
     """Writes a segment of a recording chunk by chunk.
 
-    Parameters
-    ----------
-    root
-        Folder of the dataset.
-    load_seed
-        Seed of the load, whose planned rate is part of the truth.
-    start_ns
-        Start of the segment.
-    load_start_ns
-        Start of the load.
+    The planned rate of the load, drawn with `load_seed` from `load_start_ns`, is part of the truth.
     """
 
     def __init__(
@@ -108,12 +99,8 @@ class ChunkRecorder:
         self._incidents[row["incident"]] = dict(row)
 
     def write_due(self, now_ns: int, needed_ns: int) -> bool:
-        """Write the open chunk if its telemetry is complete; return whether it was written.
-
-        Parameters
-        ----------
-        needed_ns
-            Start of the telemetry that is still needed for verdicts.
+        """Write the open chunk if its telemetry is complete, keep what verdicts need, and return whether it was
+        written.
         """
         end_ns = self.start_ns + self._chunk_ns
         if now_ns < end_ns + LATE_S * SECOND_NS:
@@ -123,7 +110,6 @@ class ChunkRecorder:
         return True
 
     def discard(self, before_ns: int) -> None:
-        """Free the memory of rows before a time, except the margin of traces."""
         for source in self._platform.sources.values():
             if isinstance(source, DiscardingSource):
                 source.discard(before_ns - round(2 * TRACE_MARGIN_S * SECOND_NS))
@@ -183,3 +169,47 @@ class ChunkRecorder:
         self._level_ns += round(steps * STEP_S * SECOND_NS)
         levels = np.fromiter(islice(self._levels, steps), float)
         return float(self._plan.rate_rps * levels.mean()) if len(levels) else None
+
+
+# type checkers do not see the module's functions, which are created at import
+pc: Any = arrow_compute
+
+
+def select_traces(spans: pa.Table, sampling: Sampling) -> pa.Array:
+    """Return the ids of the traces to keep: the sample and, if `slow_traces_s` is set, failed and slow traces."""
+    ids = spans["trace_id"]
+    trace_ids = ids.unique().to_pylist()
+    kept_ids = {trace for trace in trace_ids if sampling.samples(trace)}
+    if sampling.slow_traces_s is not None:
+        failed = pc.equal(spans["status"].cast(pa.string()), "error")
+        slow = pc.greater_equal(spans["duration_ns"], round(sampling.slow_traces_s * SECOND_NS))
+        kept_ids |= set(ids.filter(pc.or_(failed, slow)).to_pylist())
+    return pa.array(sorted(kept_ids), pa.string())
+
+
+def sample_spans(spans: pa.Table, sampling: Sampling, start_ns: int, end_ns: int) -> pa.Table:
+    """Return the spans that start in a window and belong to kept traces.
+
+    `spans` are of a window that extends beyond both ends, so that traces are complete.
+    """
+    times = spans["time"].cast(pa.int64()).to_numpy()
+    window_spans = spans.filter(pa.array((times >= start_ns) & (times < end_ns)))
+    if sampling.traces >= 1:
+        return window_spans
+    return window_spans.filter(pc.is_in(window_spans["trace_id"], value_set=select_traces(spans, sampling)))
+
+
+def sample_logs(logs: pa.Table, sampling: Sampling) -> pa.Table:
+    """Return the log lines of the kept levels; lines without a level are kept."""
+    if not sampling.log_levels:
+        return logs
+    levels = logs["level"].cast(pa.string())
+    keep = pc.or_kleene(pc.is_null(levels), pc.is_in(levels, value_set=pa.array(sampling.log_levels)))
+    return logs.filter(keep)
+
+
+def request_counts(scheduled_ns: np.ndarray, start_ns: int, end_ns: int, step_ns: int) -> list[tuple[int, int, int]]:
+    """Return the start, the end and the number of due requests of each step of a window."""
+    edges = [*range(start_ns, end_ns, step_ns), end_ns]
+    counts, _ = np.histogram(scheduled_ns, edges)
+    return [(edges[index], edges[index + 1], int(count)) for index, count in enumerate(counts)]

@@ -16,7 +16,7 @@ from faultset.collector.episodes.recording import LiveRecording, build_label, re
 from faultset.collector.episodes.records import EpisodeClock, EpisodeRecord, FaultRecord, ViewBounds
 from faultset.collector.faults.registry import get_fault
 from faultset.collector.plans.plan import Plan
-from faultset.collector.plans.recording_plan import PlannedIncident
+from faultset.collector.plans.timeline import PlannedIncident
 from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.platforms.impairments import draw_course
 from faultset.collector.platforms.journal import Journal
@@ -33,17 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class LiveIncident:
-    """An incident and its state.
-
-    Parameters
-    ----------
-    planned
-        Fault, target and times.
-    plan
-        Plan of the recording.
-    folder
-        Parent of temporary files.
-    """
+    """An incident and its state."""
 
     def __init__(
         self,
@@ -86,12 +76,10 @@ class LiveIncident:
 
     @property
     def title(self) -> str:
-        """Fault and target."""
         return f"{self.planned.fault} on {self.planned.target}"
 
     @property
     def undo_at_ns(self) -> int:
-        """Time at which the fault is undone."""
         return (self.record.inject_start_ns or 0) + round(self.planned.length_s * SECOND_NS)
 
     def inject(self, onset_ns: int) -> None:
@@ -121,14 +109,10 @@ class LiveIncident:
         self.state = "recovering"
 
     def judge(self, healthy_since_ns: int, *, is_busy: bool) -> None:
-        """Judge whether clients or the target's telemetry show the fault.
+        """Judge whether clients or the target's telemetry show the fault, given the start of the healthy time before
+        it.
 
         An incident that overlaps others, or follows too short a healthy time, is not judged.
-
-        Parameters
-        ----------
-        healthy_since_ns
-            Start of the healthy time before the injection.
         """
         onset_ns, plan = self.record.inject_start_ns, self.record.plan
         assert onset_ns is not None
@@ -178,7 +162,6 @@ class LiveIncident:
         return {"incident": self.id} | {name: label[name] for name in INCIDENTS.names if name in label}
 
     def new_evidence(self) -> list[dict[str, Any]]:
-        """Return the evidence since the last call."""
         rows = [{"incident": self.id, **row} for row in self.record.evidence[self._evidence_count :]]
         self._evidence_count = len(self.record.evidence)
         return rows

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from faultset.collector.apps import load_app
-from faultset.collector.faults.pods import list_pods
+from faultset.collector.faults.deployments import list_pods
 from faultset.collector.faults.registry import FaultSpec, get_fault
 from faultset.collector.plans.fault_choice import unavailable_reason
 from faultset.collector.platforms.fake import FakePlatform

@@ -65,20 +65,14 @@ _MIN_REQUESTS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonWindows:
-    """The two windows whose requests are compared; both are half-open.
-
-    Attributes
-    ----------
-    start_ns, reference_end_ns
-        The healthy reference.
-    onset_ns, end_ns
-        The time after the onset.
-    """
+    """The two windows whose requests are compared; both are half-open."""
 
     start_ns: int
     reference_end_ns: int
+    """End of the healthy reference, which begins at `start_ns`."""
     onset_ns: int
     end_ns: int
+    """End of the time after the onset."""
 
     @classmethod
     def around(cls, onset_ns: int, *, start_ns: int, end_ns: int) -> ComparisonWindows:
@@ -89,27 +83,19 @@ class ComparisonWindows:
 
 @dataclass(frozen=True, kw_only=True)
 class SliTest:
-    """Outcome of one test on one endpoint.
-
-    Attributes
-    ----------
-    effect
-        Error rate: difference of shares. Latency: ratio of the p95. Completion: completed share of the schedule.
-    p_value
-        Before Holm's correction.
-    fires
-        Whether the effect exceeds its limit and is significant after Holm's correction.
-    rise_ns
-        Growth of the p95 latency; 0 for other tests.
-    """
+    """Outcome of one test on one endpoint."""
 
     endpoint: str
     test: str
     effect: float
+    """Error rate: difference of shares. Latency: ratio of the p95. Completion: completed share of the schedule."""
     p_value: float
+    """Before Holm's correction."""
     fires: bool
+    """Whether the effect exceeds its limit and is significant after Holm's correction."""
     detail: str
     rise_ns: float = 0.0
+    """Growth of the p95 latency; 0 for other tests."""
 
     def __str__(self) -> str:
         return f"{self.test} of {self.endpoint}, {self.detail}"
@@ -127,32 +113,23 @@ class LatencyShift(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Ratio of the p95."""
         return self.p95_after_ns / max(self.p95_before_ns, 1.0)
 
     @property
     def rise_ns(self) -> float:
-        """Growth of the p95."""
         return self.p95_after_ns - self.p95_before_ns
 
 
 @dataclass(frozen=True)
 class TimedRequests:
-    """Requests of one endpoint in one window.
-
-    Attributes
-    ----------
-    times_ns
-        Due time of each request.
-    latencies_ns
-        Latency of each request.
-    loads
-        Load at the due time of each request.
-    """
+    """Requests of one endpoint in one window."""
 
     times_ns: np.ndarray
+    """Due time of each request."""
     latencies_ns: np.ndarray
+    """Latency of each request."""
     loads: np.ndarray
+    """Load at the due time of each request."""
 
     @classmethod
     def select(cls, requests: pd.DataFrame, end_ns: int) -> TimedRequests:
@@ -186,11 +163,8 @@ def with_load(requests: pd.DataFrame) -> pd.DataFrame:
 def compare_latencies(before: TimedRequests, after: TimedRequests, windows: ComparisonWindows) -> LatencyShift | None:
     """Compare latencies of healthy and suspect requests within strata of the load.
 
-    Returns
-    -------
-    LatencyShift or None
-        The p-value comes from van Elteren's stratified rank test. None if too few suspect requests can be compared
-        with healthy ones at the same load.
+    The p-value comes from van Elteren's stratified rank test. Return None if too few suspect requests can be compared
+    with healthy ones at the same load.
     """
     if min(len(before), len(after)) < _MIN_REQUESTS:
         return None
@@ -258,13 +232,8 @@ def sli_tests(
 ) -> list[SliTest]:
     """Compare the requests of each endpoint after the onset with the healthy reference.
 
-    Parameters
-    ----------
-    requests
-        The `requests` table at the end of the windows, where unanswered requests are `unfinished`. An optional column
-        `load` holds the load at the time of each.
-    min_rise_ns
-        Smallest growth of the p95 latency that clients notice.
+    `requests` is the table at the end of the windows, where unanswered requests are `unfinished`; its column `load` is
+    optional. `min_rise_ns` is the smallest growth of the p95 latency that clients notice.
     """
     scheduled = requests["scheduled"].astype("int64")
     healthy = requests[(scheduled >= windows.start_ns) & (scheduled < windows.reference_end_ns)]
@@ -369,13 +338,7 @@ def first_manifest_ns(
 
 
 def earlier_changes(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> list[SliTest]:
-    """Compare the end of the time before the injection with its beginning; return the tests that fire.
-
-    Parameters
-    ----------
-    requests
-        The `requests` table; requests after the injection are ignored.
-    """
+    """Compare the end of the time before the injection with its beginning; return the tests that fire."""
     visible = as_seen_at(requests, onset_ns)
     changes = []
     for share in SPLITS:
@@ -386,14 +349,9 @@ def earlier_changes(requests: pd.DataFrame, *, start_ns: int, onset_ns: int) -> 
 
 
 def unsteady_reason(before: Sequence[SliTest]) -> str:
-    """Return why changes of client requests before the injection make the episode void; empty if it is valid.
+    """Return why `earlier_changes` make the episode void; empty if it is valid.
 
     Latencies may grow by at most 100 ms before the injection; other changes are not allowed.
-
-    Parameters
-    ----------
-    before
-        Result of `earlier_changes`.
     """
     for test in before:
         if test.test != "latency" or test.rise_ns > MAX_EARLIER_RISE_NS:
@@ -402,18 +360,7 @@ def unsteady_reason(before: Sequence[SliTest]) -> str:
 
 
 def compute_min_rise_ns(before: Sequence[SliTest]) -> float:
-    """Return how much the p95 latency must grow after the injection for clients to notice.
-
-    Parameters
-    ----------
-    before
-        Result of `earlier_changes`.
-
-    Examples
-    --------
-    >>> compute_min_rise_ns([]) / 1e6
-    25.0
-    """
+    """Return how much the p95 latency must grow after the injection for clients to notice, given `earlier_changes`."""
     return max([MIN_LATENCY_RISE_NS, *(MARGIN * test.rise_ns for test in before)])
 
 
@@ -440,12 +387,8 @@ def client_impact(
 ) -> ClientImpact:
     """Test requests and messages of queues after the onset against the healthy reference.
 
-    Parameters
-    ----------
-    messages
-        Result of `find_deliveries`; None without a queue.
-    load_varies
-        Whether the request rate changes, so that latencies are compared within strata of the load.
+    `messages` is the result of `find_deliveries`; None without a queue. If `load_varies`, latencies are compared within
+    strata of the load.
     """
     requests = with_load(requests) if load_varies else requests
     has_messages = messages is not None and not messages.empty

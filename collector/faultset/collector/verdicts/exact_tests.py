@@ -63,9 +63,7 @@ def _find_share(successes: int, trials: int, probability: float) -> float:
 
 
 def compute_fisher_p_value(table: list[list[int]]) -> float:
-    """Return the one-sided p-value of Fisher's exact test that the second row has more errors than the first.
-
-    Rows are (errors, others).
+    """Return the one-sided p-value of Fisher's exact test that the second row of (errors, others) has more errors.
 
     >>> round(compute_fisher_p_value([[0, 2], [2, 0]]), 4)
     0.1667

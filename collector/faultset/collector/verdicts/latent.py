@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -58,13 +58,7 @@ class LatentScore:
 
 
 def service_scores(wide: pd.DataFrame, *, reference_end_ns: int, onset_ns: int) -> list[LatentScore]:
-    """Score every service of a wide frame.
-
-    Parameters
-    ----------
-    wide
-        Result of `EpisodeView.wide`: a regular grid over the view, with columns (service, metric).
-    """
+    """Score every service of a wide frame: a regular grid over the view, with columns (service, metric)."""
     wide = wide.loc[:, [_is_considered(str(metric)) for _, metric in wide.columns]]
     index = wide.index.astype("int64").to_numpy()
     values = wide.to_numpy(dtype="float64")
@@ -146,8 +140,12 @@ class Calibration:
     """Name of the clients' traffic; varying load changes telemetry without a fault."""
 
     @property
+    def setting(self) -> tuple[str, str, float, str]:
+        """Application, platform, step and load, to which the limit applies."""
+        return self.app, self.platform, self.step_s, self.load
+
+    @property
     def episodes(self) -> int:
-        """Number of episodes without a fault."""
         return len({window.episode for window in self.windows})
 
     @property
@@ -226,15 +224,13 @@ def measure_calibrations(datasets: Iterable[Dataset]) -> list[Calibration]:
 
 
 def to_json(calibrations: Iterable[Calibration]) -> str:
-    """Return the text of a calibration file."""
     content = {"version": VERSION, "calibrations": [asdict(calibration) for calibration in calibrations]}
     return json.dumps(content, indent=1) + "\n"
 
 
 def from_json(text: str, origin: str) -> list[Calibration]:
     """Read the text of a calibration file; `origin` names it in errors."""
-    content: dict[str, Any] = check_type(parse_object(text, origin), _File, origin).__dict__
-    return list(content["calibrations"])
+    return list(check_type(parse_object(text, origin), _File, origin).calibrations)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,5 +257,5 @@ def find_threshold(
     calibrations: Iterable[Calibration], app: str, platform: str, step_s: float, load: str
 ) -> float | None:
     """Return the limit from given calibrations; None if none of them applies or it has too few windows."""
-    key = (app, platform, step_s, load)
-    return next((c.threshold for c in calibrations if (c.app, c.platform, c.step_s, c.load) == key), None)
+    setting = (app, platform, step_s, load)
+    return next((calibration.threshold for calibration in calibrations if calibration.setting == setting), None)

@@ -110,12 +110,8 @@ def _list_consumptions(spans: pd.DataFrame) -> Iterator[tuple[str, str, int, boo
 def void_reason(impact: ClientImpact, *, faulty: Sequence[str], services_reached: Mapping[str, frozenset[str]]) -> str:
     """Return why an episode's requests make it void; empty when it is valid.
 
-    Parameters
-    ----------
-    faulty
-        Services with a fault.
-    services_reached
-        For each endpoint, the services that its requests can reach; missing endpoints may reach all.
+    `faulty` are the services with a fault. `services_reached` are the services that an endpoint's requests can reach;
+    missing endpoints may reach all.
     """
     reason = unsteady_reason(impact.earlier_changes)
     if reason or not faulty:
@@ -141,27 +137,19 @@ _REPLACED_REASON = "not applied, because a harmless change replaced pods after t
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """Verdict and its evidence.
-
-    Attributes
-    ----------
-    verdict
-        manifest, latent or silent; unknown if clients noticed nothing and the latent test is not calibrated. Episodes
-        without a fault should be silent.
-    first_manifest_ns
-        End of the first second in which the SLI test fires.
-    impact
-        Result of the tests on client requests and messages.
-    void_reason
-        Why the episode is void; empty when it is valid.
-    """
+    """Verdict and its evidence."""
 
     verdict: str
+    """manifest, latent or silent; unknown if clients noticed nothing and the latent test is not calibrated. Episodes
+    without a fault should be silent.
+    """
     first_manifest_ns: int | None
+    """End of the first second in which the SLI test fires."""
     evidence: tuple[dict[str, Any], ...]
     impact: ClientImpact
-    target_changed: bool
+    """Result of the tests on client requests and messages."""
     void_reason: str = ""
+    """Why the episode is void; empty when it is valid."""
 
 
 UNJUDGED = Judgement(
@@ -169,7 +157,6 @@ UNJUDGED = Judgement(
     first_manifest_ns=None,
     evidence=(),
     impact=ClientImpact(tests=(), is_manifest=False, first_manifest_ns=None, earlier_changes=(), is_doubtful=False),
-    target_changed=False,
 )
 """Judgement of a fault without a healthy time to compare with."""
 
@@ -185,17 +172,9 @@ def judge_episode(
 ) -> Judgement:
     """Judge an episode by its telemetry.
 
-    Parameters
-    ----------
-    onset_ns
-        Time of the injection, or of the change in an episode without a fault.
-    limit
-        Score above which a service's telemetry counts as changed; None if the latent test is not calibrated.
-    rolled_out
-        When (ns) a harmless change last replaced the pods of each service. Telemetry of a target whose pods were
-        replaced after the onset is not judged.
-    services_reached
-        For each endpoint, the services that its requests can reach; missing endpoints may reach all.
+    `limit` is the score above which a service's telemetry counts as changed; None if the latent test is not calibrated.
+    `rolled_out` says when (ns) a harmless change last replaced the pods of each service; a target whose pods were
+    replaced after the onset is not judged by its telemetry. For `services_reached` see `void_reason`.
     """
     start_ns, end_ns = view.window
     faulty = [planned.target for planned in plan.faults]
@@ -238,18 +217,9 @@ def judge(
 ) -> Judgement:
     """Test client requests and the targets' telemetry after the onset against the healthy reference.
 
-    Parameters
-    ----------
-    messages
-        Result of `find_deliveries`, tested like client requests; None without a queue.
-    targets
-        Services whose telemetry decides between latent and silent; in an episode without a fault, all services.
-    limit
-        Score above which a service's telemetry counts as changed; None if the latent test does not apply.
-    missing_limit
-        Why `limit` is None.
-    load_varies
-        Whether the request rate changes, so that latencies are compared within strata of the load.
+    `messages` is the result of `find_deliveries`. The telemetry of `targets` decides between latent and silent; in an
+    episode without a fault, of all services. `missing_limit` says why `limit` is None. For `load_varies` see
+    `client_impact`.
     """
     impact = client_impact(requests, messages, windows, load_varies=load_varies)
     rows = sli_evidence(impact)
@@ -264,7 +234,6 @@ def judge(
         first_manifest_ns=impact.first_manifest_ns,
         evidence=tuple(rows),
         impact=impact,
-        target_changed=target_changed,
     )
 
 
@@ -277,15 +246,7 @@ def select_scores(services: Sequence[str], scores: Iterable[LatentScore]) -> lis
 def latent_evidence(
     score: LatentScore, limit: float | None, rule: str, *, p_value: float | None = None
 ) -> dict[str, Any]:
-    """Return the evidence row of a service's latent test.
-
-    Parameters
-    ----------
-    limit
-        Score above which its telemetry counts as changed; None if the test does not apply.
-    rule
-        Text about the limit, or why it is None.
-    """
+    """Return the evidence row of a service's latent test; `rule` is a text about the limit, or why it is None."""
     return {
         "check": LATENT,
         "subject": f"{score.service} {score.series}",

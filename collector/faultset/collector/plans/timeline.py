@@ -1,26 +1,127 @@
-"""The plan of a recording: its incidents and harmless changes by time, all drawn from a seed."""
+"""Times of the harmless changes ("decoys") in every episode, and of the incidents of a recording.
+
+Decoys are drawn from the seed alone, independent of the fault and its target, so that neither their number nor their
+services reveal the fault.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal, get_args
 
 import numpy as np
 from pydantic import ConfigDict, Field
 
 from faultset.collector.faults.registry import FaultSpec, get_fault
-from faultset.collector.plans.decoys import Decoy, draw_decoys
+from faultset.collector.faults.targets import (
+    list_code_services,
+    list_components_without_volumes,
+    list_operators,
+    list_replicated_frontends,
+)
 from faultset.collector.platforms.hosts import Phases
+from faultset.collector.spec.app import AppSpec
 from faultset.core.documents import STRICT
 from faultset.core.errors import UsageError
 from faultset.core.times import duration_text
 from faultset.datasets.format.context import Sampling
 
+DecoyKind = Literal["rollout", "restart", "scale-out", "replica-restart", "configuration", "setting", "node-load"]
+DECOY_KINDS: tuple[DecoyKind, ...] = get_args(DecoyKind)
+MAX_DECOYS = 20
+_SHORTEST_S, _LONGEST_S = 6.0, 40.0
+"""Range of the time between two steps of a decoy; shorter in short views."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoy:
+    """One harmless change."""
+
+    number: int
+    """Position among the decoys of the episode, starting at 0."""
+    times_s: tuple[float, float, float]
+    """Times of its steps in seconds after the start of the view; most kinds use only the first."""
+    kind_position: float
+    """Position, from 0 to 1, in the list of kinds that the application allows."""
+    service_position: float
+    """Position, from 0 to 1, in the list of services that allow the kind."""
+    seed: int
+    """Seed of the values that the change sets."""
+
+    def choose(self, app: AppSpec) -> tuple[DecoyKind, str]:
+        possible: dict[DecoyKind, tuple[str, ...]] = {
+            kind: services for kind in DECOY_KINDS if (services := eligible_services(kind, app))
+        }
+        kinds: list[DecoyKind] = list(possible)
+        kind = kinds[int(self.kind_position * len(kinds))]
+        return kind, possible[kind][int(self.service_position * len(possible[kind]))]
+
+
+def draw_decoys(phases: Phases, mean: int, rng: np.random.Generator) -> tuple[Decoy, ...]:
+    """Draw the decoys of an episode in time order; at least one unless `mean` is 0."""
+    longest_s = max(_SHORTEST_S, min(_LONGEST_S, phases.view_s / 6))
+    count = min(MAX_DECOYS, 1 + int(rng.poisson(mean - 1))) if mean else 0
+    decoys = []
+    for at_s in sorted(rng.uniform(0.02, 0.98, count) * phases.view_s):
+        first_s, second_s = rng.uniform(_SHORTEST_S, longest_s, 2)
+        kind_position, service_position = rng.random(2)
+        decoys.append(
+            Decoy(
+                number=len(decoys),
+                times_s=(float(at_s), float(at_s + first_s), float(at_s + first_s + second_s)),
+                kind_position=float(kind_position),
+                service_position=float(service_position),
+                seed=int(rng.integers(2**31)),
+            )
+        )
+    return tuple(decoys)
+
+
+def eligible_services(kind: DecoyKind, app: AppSpec) -> tuple[str, ...]:
+    """Return the services that a change of this kind does not harm."""
+    return _ELIGIBLE[kind](app)
+
+
+def _list_updatable(app: AppSpec) -> tuple[str, ...]:
+    return (*list_code_services(app), *list_operators(app)) if app.deployed is None else ()
+
+
+def _list_restartable(app: AppSpec) -> tuple[str, ...]:
+    """Return the services whose new pods can become ready before the old ones stop, and the operator."""
+    return (*list_code_services(app), *list_replicated_frontends(app), *list_operators(app))
+
+
+def _list_scalable(app: AppSpec) -> tuple[str, ...]:
+    services = list_code_services(app) if app.deployed is None else ()
+    return (*services, *list_components_without_volumes(app))
+
+
+def _list_all(app: AppSpec) -> tuple[str, ...]:
+    return tuple(app.services) if app.deployed is None else ()
+
+
+def _list_changeable(app: AppSpec) -> tuple[str, ...]:
+    return tuple(name for name in app.services if app.has_deployment(name) or name in app.components)
+
+
+_ELIGIBLE: Mapping[DecoyKind, Callable[[AppSpec], tuple[str, ...]]] = {
+    "rollout": _list_updatable,
+    "restart": _list_restartable,
+    "scale-out": _list_scalable,
+    "replica-restart": _list_scalable,
+    "configuration": _list_all,
+    "setting": _list_changeable,
+    "node-load": _list_all,
+}
+
+
 LENGTH_SPREAD = 0.4
 """Largest deviation of an incident's length from its mean, as a share of the mean."""
 OVERLAP_SHARES = (0.2, 0.8)
 """Part of the previous incident in which an overlapping incident starts."""
+LATE_S = 15.0
+"""Time after a recording until its telemetry is complete."""
 RECOVERY_S = 60.0
 """Seconds of each gap that are reserved for the recovery."""
 DECOY_BLOCK_VIEWS = 3.0
@@ -98,16 +199,10 @@ def check_recording(duration_s: float, chunk_s: float, incidents: int, overlap: 
 def draw_incidents(
     pairs: Sequence[tuple[str, str]], duration_s: float, overlap: float, phases: Phases, rng: np.random.Generator
 ) -> tuple[PlannedIncident, ...]:
-    """Draw times for faults and their targets, in the given order.
+    """Draw times for pairs of fault and target, in the given order.
 
-    The time that incidents and minimum gaps leave free is divided among the gaps at random.
-
-    Parameters
-    ----------
-    pairs
-        Fault and target of each incident.
-    overlap
-        Share of the incidents that start while the previous one is active.
+    The time that incidents and minimum gaps leave free is divided among the gaps at random. `overlap` is the share of
+    the incidents that start while the previous one is active.
     """
     if not pairs:
         return ()
@@ -155,10 +250,7 @@ def draw_recording_decoys(
 ) -> tuple[tuple[Decoy, dict[str, FaultSpec]], ...]:
     """Draw the harmless changes of a recording, each with the faults of nearby incidents by target.
 
-    Parameters
-    ----------
-    mean
-        Mean number in `DECOY_BLOCK_VIEWS` views.
+    `mean` is their mean number in `DECOY_BLOCK_VIEWS` views.
     """
     block = replace(
         phases, baseline_s=DECOY_BLOCK_VIEWS * phases.baseline_s, fault_s=DECOY_BLOCK_VIEWS * phases.fault_s
