@@ -78,9 +78,9 @@ def _describe_fault(episode: EpisodeView) -> Signature | None:
         _describe_logs(episode, time_window),
         _describe_events(episode, time_window),
     )
-    if all(part is None for part in parts):
+    if all(group is None for group in parts):
         return None
-    features = {name: value for part in parts if part for name, value in part.items() if value}
+    features = {name: value for group in parts if group for name, value in group.items() if value}
     suspect = min(weights, key=lambda name: (-weights[name], name)) if weights else None
     return Signature(features=features, suspect=suspect)
 

@@ -68,15 +68,14 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
         click.echo(
             f"  false alarms of the latent test, with the limit from the other recordings: {row.latent_alarms_text}"
         )
-    place = f"{judged_dataset.root}, version {judged_dataset.version}"
+    target = f"{judged_dataset.root}, version {judged_dataset.version}"
     if facts["episodes"] or not facts["incidents"]:
         judged = count_text(facts["judged"], "episode")
-        click.echo(f"{judged} with a new verdict, {facts['unknown']} still unknown: {place}.")
+        click.echo(f"{judged} with a new verdict, {facts['unknown']} still unknown: {target}.")
     if facts["incidents"]:
         judged = count_text(facts["incidents_judged"], "incident")
-        click.echo(
-            f"{judged} with a new verdict, {facts['incidents_unknown']} of {facts['incidents']} still unknown: {place}."
-        )
+        unknown = f"{facts['incidents_unknown']} of {facts['incidents']} still unknown"
+        click.echo(f"{judged} with a new verdict, {unknown}: {target}.")
     click.echo(f"Next:\n  evaluate {shlex.quote(str(judged_dataset.root))}")
 
 

@@ -337,10 +337,10 @@ def parse_store_choice(text: str | None, kinds: Iterable[str]) -> StoreChoice | 
         return None
     if text == ALL_ORIGINAL:
         return ALL_ORIGINAL
-    names, known = {name.strip() for name in text.split(",")}, list(kinds)
-    for name in sorted(names - {*known}):
-        raise unknown_name("choice of stores", name, (REDIS_STORES, ALL_ORIGINAL, *known))
-    return ALL_ORIGINAL if names == {*known} else ",".join(sorted(names))
+    names, all_kinds = {name.strip() for name in text.split(",")}, list(kinds)
+    for name in sorted(names - {*all_kinds}):
+        raise unknown_name("choice of stores", name, (REDIS_STORES, ALL_ORIGINAL, *all_kinds))
+    return ALL_ORIGINAL if names == {*all_kinds} else ",".join(sorted(names))
 
 
 def chosen_kinds(choice: StoreChoice | None, kinds: Iterable[str]) -> frozenset[str]:

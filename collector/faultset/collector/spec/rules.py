@@ -261,7 +261,7 @@ def _check_relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
         yield from _check_name((*path, "consumers", name, "store"), consumer.store, service.stores)
     for relative_path, step in service.steps():
         step_path = (*path, *relative_path)
-        for names, known in (
+        for names, declared in (
             (step.stores_used(), service.stores),
             (step.indexes_used(), service.indexes),
             (step.flags_read(), app.flags.flags if app.flags else ()),
@@ -269,7 +269,7 @@ def _check_relations(app: AppSpec, service: ServiceSpec) -> Iterator[Problem]:
             (step.files_read(), list_mounted_files(app, service)),
         ):
             for name in names:
-                yield from _check_name(step_path, name, known)
+                yield from _check_name(step_path, name, declared)
         for call in step.operations_called():
             yield from _check_name(step_path, call.service, app.services)
             if call.service in app.services:

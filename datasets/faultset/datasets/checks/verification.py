@@ -205,16 +205,9 @@ def verify(root: Path | str, version: str | None = None, *, progress: Progress |
     findings += _recordings_findings(root, dataset)
     findings += onset_findings(views, {episode: label.inject_start_ns for episode, label in labels.items()})
     if len(intact) < len(dataset.episodes):
-        findings.append(
-            Finding(
-                severity="note",
-                check="leak",
-                episode=None,
-                file=None,
-                message=f"views of {len(dataset.episodes) - len(intact)} of "
-                f"{count_text(len(dataset.episodes), 'episode')} were not searched, because their files are damaged",
-            )
-        )
+        damaged = f"views of {len(dataset.episodes) - len(intact)} of {count_text(len(dataset.episodes), 'episode')}"
+        message = f"{damaged} were not searched, because their files are damaged"
+        findings.append(Finding(severity="note", check="leak", episode=None, file=None, message=message))
     return findings
 
 

@@ -161,11 +161,11 @@ class OpenRCAArchives:
     def score(self, run: AgentRun, truth: Mapping[str, Any]) -> SourceScore | None:
         """Score a prediction as OpenRCA does."""
         predicted = (run.answer or {}).get("root_causes", [])
-        causes, asked = truth["causes"], truth["asked"]
+        causes, fields = truth["causes"], truth["asked"]
         if len(predicted) != len(causes):
             return SourceScore(success=False, value=0.0)
-        passed = _count_best_matches(predicted, causes, asked)
-        value = round(passed / (len(causes) * len(asked)), 2)
+        passed = _count_best_matches(predicted, causes, fields)
+        value = round(passed / (len(causes) * len(fields)), 2)
         return SourceScore(success=value == 1.0, value=value)
 
     def difference(self, run: AgentRun, truth: RunTruth, success: bool) -> str:

@@ -46,8 +46,8 @@ class SettingsRange:
     @classmethod
     def of(cls, values: Iterable[float]) -> SettingsRange | None:
         """Return the range of the known values of a metric, one for each setting; None if fewer than two are known."""
-        known = [value for value in values if not math.isnan(value)]
-        return cls(low=min(known), high=max(known), settings=len(known)) if len(known) > 1 else None
+        numbers = [value for value in values if not math.isnan(value)]
+        return cls(low=min(numbers), high=max(numbers), settings=len(numbers)) if len(numbers) > 1 else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,8 +70,8 @@ class FNodeTests:
             if len(near) <= size:
                 break
             for column in list(near):
-                for given in combinations([other for other in near if other != column], size):
-                    if self.test(column, given)[0] > level:
+                for conditioning_set in combinations([other for other in near if other != column], size):
+                    if self.test(column, conditioning_set)[0] > level:
                         near.remove(column)
                         break
         return sorted(near, key=lambda column: (self.test(column)[0], -self.test(column)[1], column))
@@ -301,8 +301,8 @@ def correlate_front(series: Matrix, links: LaggedLinks, front: int) -> Matrix:
     earliest = max([lag for causes in links.causes for _, lag in causes], default=0)
     strength = np.zeros(series.shape[1])
     for index in range(series.shape[1]):
-        given = sorted({*links.causes[front], *links.causes[index]})
-        conditions = [series[earliest - lag : len(series) - lag, other] for other, lag in given]
+        delayed_causes = sorted({*links.causes[front], *links.causes[index]})
+        conditions = [series[earliest - lag : len(series) - lag, other] for other, lag in delayed_causes]
         matrix = np.column_stack(conditions) if conditions else np.empty((len(series) - earliest, 0))
         if matrix.shape[1] + 3 < len(matrix):
             strength[index] = abs(partial_correlation(series[earliest:, index], series[earliest:, front], matrix))

@@ -205,8 +205,7 @@ class NezhaImport(ImportFormat):
         fault = day.faults[case.facts["number"]]
         answers = read_answers(day.root)
         traces, logs = _fault_files(day, fault)
-        inject_ns = injected_ns(fault)
-        fault_start, fault_end = fault_window(inject_ns, collector_runs(day.rca))
+        fault_start, fault_end = fault_window(injected_ns(fault), collector_runs(day.rca))
         healthy = healthy_time(day, fault, fault_start)
         sampled = Segment(fault_start, fault_end)
         spans = read_spans(_files(healthy.spans))

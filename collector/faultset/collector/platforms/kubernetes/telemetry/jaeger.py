@@ -233,8 +233,7 @@ class TracePager:
         PlatformError
             The server refuses the request, is unreachable, or has more traces in a microsecond than it returns.
         """
-        by_namespace = self._build_filters(service, start_us, end_us)
-        if by_namespace is None:
+        if (by_namespace := self._build_filters(service, start_us, end_us)) is None:
             return
         filters = {**by_namespace, **filters}
         page_step_us, page_start_us = step_us or self._step_us, start_us
