@@ -231,16 +231,10 @@ def format_folded_table(header: Sequence[str], rows: Iterable[Sequence[object]],
 
     With `repeats_once`, columns that have the same cell in all of at least three rows become a line above the table.
 
-    >>> format_folded_table(["NAME", "MESSAGE"], [["geo", "not\
-    ready"]])
-    'NAME   MESSAGE\
-    geo    not ready'
+    >>> format_folded_table(["NAME", "MESSAGE"], [["geo", "not\nready"]])
+    'NAME   MESSAGE\ngeo    not ready'
     >>> format_folded_table(["unit", "value"], [["s", 1], ["s", 2], ["s", 3]], repeats_once=True)
-    '# in all rows: unit = s\
-    value\
-    1\
-    2\
-    3'
+    '# in all rows: unit = s\nvalue\n1\n2\n3'
     """
     cells = [[_fold(value) for value in row] for row in rows]
     if not repeats_once or len(cells) < _MIN_REPEATS:
