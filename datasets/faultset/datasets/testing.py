@@ -1,4 +1,4 @@
-"""Check importers and exporters in the tests of the distributions that provide them, and change files at random."""
+"""Checks of importers and exporters, for the tests of the distributions that provide them."""
 
 from __future__ import annotations
 
@@ -256,12 +256,12 @@ def check_exporter(name: str, dataset: Path | str | None = None) -> None:
             dataset = folder / "dataset"
             write_example_dataset(dataset, episodes=4)
         dataset = Path(dataset)
-        _check_result(name, dataset, folder)
+        _check_export(name, dataset, folder)
         _check_full_folder(name, dataset, folder)
         _check_location(name, dataset, folder)
 
 
-def _check_result(name: str, dataset: Path, folder: Path) -> None:
+def _check_export(name: str, dataset: Path, folder: Path) -> None:
     first, second = folder / "first", folder / "second"
     result = export_dataset(name, dataset, first)
     export_dataset(name, dataset, second)
@@ -306,17 +306,31 @@ def _list_outside(folder: Path, out: Path) -> set[Path]:
 
 VARIABLE = "FAULTSET_MUTATIONS"
 """Environment variable: number of mutations to try, or a range of seeds such as `2000-3000`."""
-_DEFAULT_COUNT = 12
-_VALUES: tuple[Any, ...] = (
+_DEFAULT_MUTATIONS = 12
+_ODD_VALUES: tuple[Any, ...] = (
     None, True, 0, -1, 1, 2**63, -(2**63), 2**80, 1e308, -1e-308, float("nan"), float("inf"), "", "\x00", "\ud800",
     "\x1b[2J", "../../x", "/etc/passwd", "x" * 70_000, [], {}, [[]], {"": {}}, [None], "NaN", "1e999", "٣",
 )  # fmt: skip
-_BYTES = (b"", b"\x00", b"\xff\xfe", b"\n", b",", b'"', b"[" * 5000, b"{", b"-", b"9" * 400, b"NaN", b"\r", b"1e999")
+_ODD_BYTES = (
+    b"",
+    b"\x00",
+    b"\xff\xfe",
+    b"\n",
+    b",",
+    b'"',
+    b"[" * 5000,
+    b"{",
+    b"-",
+    b"9" * 400,
+    b"NaN",
+    b"\r",
+    b"1e999",
+)
 
 
 def mutation_seeds() -> range:
     """Return the seeds of the mutations to try, from the environment or a few by default."""
-    first, _, end = os.environ.get(VARIABLE, str(_DEFAULT_COUNT)).rpartition("-")
+    first, _, end = os.environ.get(VARIABLE, str(_DEFAULT_MUTATIONS)).rpartition("-")
     return range(int(first or 0), int(end))
 
 
@@ -328,7 +342,7 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
     return content
 
 
-def _offset(content: bytes, rng: random.Random) -> int:
+def _choose_offset(content: bytes, rng: random.Random) -> int:
     return rng.randint(0, len(content))
 
 
@@ -341,27 +355,27 @@ def _flip(content: bytes, rng: random.Random) -> bytes:
 
 
 def _cut(content: bytes, rng: random.Random) -> bytes:
-    return content[: _offset(content, rng)]
+    return content[: _choose_offset(content, rng)]
 
 
 def _splice(content: bytes, rng: random.Random) -> bytes:
-    first, second = sorted((_offset(content, rng), _offset(content, rng)))
+    first, second = sorted((_choose_offset(content, rng), _choose_offset(content, rng)))
     return content[:first] + content[second:]
 
 
 def _repeat(content: bytes, rng: random.Random) -> bytes:
-    first = _offset(content, rng)
+    first = _choose_offset(content, rng)
     second = min(len(content), first + rng.randint(1, 2000))
     return content[:second] + content[first:second] * rng.randint(1, 5) + content[second:]
 
 
 def _insert(content: bytes, rng: random.Random) -> bytes:
-    offset = _offset(content, rng)
-    return content[:offset] + rng.choice(_BYTES) + content[offset:]
+    offset = _choose_offset(content, rng)
+    return content[:offset] + rng.choice(_ODD_BYTES) + content[offset:]
 
 
 def _zero(content: bytes, rng: random.Random) -> bytes:
-    first = _offset(content, rng)
+    first = _choose_offset(content, rng)
     length = min(len(content) - first, rng.randint(1, 4096))
     return content[:first] + bytes(length) + content[first + length :]
 
@@ -382,5 +396,5 @@ def _change_json(content: bytes, rng: random.Random) -> bytes:
     visit(value)
     if setters:
         replace, old = rng.choice(setters)
-        replace(rng.choice((*_VALUES, [old], {"x": old}, str(old))))
+        replace(rng.choice((*_ODD_VALUES, [old], {"x": old}, str(old))))
     return json.dumps(value).encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Abnormal traces, and changes in the events within requests."""
+"""Abnormal traces, and changes in the events and durations within requests."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def healthy_share(groups: Ints, flags: Flags, healthy_rows: Flags) -> Matrix:
 
 MIN_SUPPORT = 5
 SIMILARITY = 0.05
-# 99 % quantile of chi-square with one degree of freedom.
 MIN_G = 6.63
+"""99 % quantile of chi-square with one degree of freedom."""
 
 
 @dataclass(frozen=True, kw_only=True)

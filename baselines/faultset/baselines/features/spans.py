@@ -1,4 +1,4 @@
-"""Infer the called service of client spans that do not record it, from attributes or from the usual callee."""
+"""Spans of an episode as arrays: parents, called services and pods, exclusive times, and calls between services."""
 
 from __future__ import annotations
 
@@ -87,6 +87,7 @@ def fill_in_usual_peers(peer: Ints, calls_unnamed: Flags, parent: Ints, service:
 
 
 SD_FLOOR = 0.05
+"""Minimum standard deviation of durations, as a share of their mean."""
 
 
 def exclusive_durations(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> Matrix:
@@ -119,7 +120,7 @@ def exclusive_durations(starts_ns: Ints, durations_ns: Ints, parents: Ints) -> M
     return np.asarray(exclusive - np.bincount(owner, weights=covered, minlength=len(exclusive)), dtype=float)
 
 
-_COLUMNS = (
+_SPAN_COLUMNS = (
     "time", "trace_id", "span_id", "parent_span_id", "service", "pod", "peer_service", "operation", "duration_ns",
     "kind", "status", "status_code",
 )  # fmt: skip
@@ -204,7 +205,7 @@ def read_spans(episode: EpisodeView) -> Spans:
         return read_table(episode, "spans", ("attributes",))["attributes"]
 
     return episode.once(
-        "spans", lambda: _build_spans(read_table(episode, "spans", _COLUMNS), episode.services, read_attributes)
+        "spans", lambda: _build_spans(read_table(episode, "spans", _SPAN_COLUMNS), episode.services, read_attributes)
     )
 
 

@@ -43,7 +43,7 @@ _ASSIGNED_FIELDS = {"Service": ("clusterIP", "clusterIPs"), "PersistentVolumeCla
 
 
 def reverse_change(current: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch that turns `merge(current, change)` back into `current`.
+    """Return the merge patch that turns `merge_patch(current, change)` back into `current`.
 
     Fields that the change added become null; lists are restored as a whole.
     """
@@ -346,7 +346,7 @@ class JournaledObjects(ABC):
                     continue
                 self.journal.mark_undone(seq)
         finally:
-            self._restart_waiting()
+            self._restart_pods_in_back_off()
         if failures:
             changes = count_text(len(failures), "change")
             raise UndoFailed(f"{changes} could not be undone ({failures[0]}); run 'faultset recover'")
@@ -373,7 +373,7 @@ class JournaledObjects(ABC):
         """Return whether the pod belongs to the application."""
         return True
 
-    def _restart_waiting(self) -> None:
+    def _restart_pods_in_back_off(self) -> None:
         """Delete pods in back-off, which their owners replace immediately."""
         for pod in self.list("Pod"):
             if waits_in_back_off(pod) and self._belongs_to_app(pod):

@@ -33,7 +33,7 @@ def _write_csv(table: pa.Table, path: Path) -> None:
     pacsv.write_csv(table.cast(pa.schema(plain)), path)
 
 
-def _text(table: pa.Table, *names: str) -> pa.ChunkedArray:
+def _text_column(table: pa.Table, *names: str) -> pa.ChunkedArray:
     """Return a column as text; null cells are taken from the next column."""
     return pc.coalesce(*(table[name].cast(pa.string()) for name in names))
 
@@ -152,17 +152,17 @@ def _openrca_metrics(wide: pd.DataFrame) -> pa.Table:
 def _openrca_spans(view: EpisodeView) -> pa.Table:
     spans = view.table("spans")
     protocol = pc.if_else(pc.greater_equal(spans["status_code"], 100), "http", "rpc")
-    outcome = pc.if_else(pc.equal(_text(spans, "status"), "error"), "error", "ok")
+    outcome = pc.if_else(pc.equal(_text_column(spans, "status"), "error"), "error", "ok")
     return pa.table(
         {
             "time_ns": spans["time"].cast(pa.int64()),
-            "cmdb_id": _text(spans, "service", "reported_service"),
+            "cmdb_id": _text_column(spans, "service", "reported_service"),
             "span_id": spans["span_id"],
             "trace_id": spans["trace_id"],
             "duration": pc.divide(pc.add(spans["duration_ns"], _MICRO // 2), _MICRO),
             "type": pc.coalesce(protocol, pa.scalar("")),
-            "status_code": pc.coalesce(_text(spans, "status_code"), outcome),
-            "operation_name": _text(spans, "operation"),
+            "status_code": pc.coalesce(_text_column(spans, "status_code"), outcome),
+            "operation_name": _text_column(spans, "operation"),
             "parent_span": pc.coalesce(spans["parent_span_id"], pa.scalar("")),
         }
     )
@@ -174,11 +174,11 @@ def _openrca_logs(view: EpisodeView) -> pa.Table:
         {
             "log_id": pa.array(np.arange(1, len(logs) + 1)),
             "time_ns": logs["time"].cast(pa.int64()),
-            "cmdb_id": _text(logs, "service", "pod"),
-            "log_name": _text(logs, "container"),
+            "cmdb_id": _text_column(logs, "service", "pod"),
+            "log_name": _text_column(logs, "container"),
             # The layout has no column for levels.
             "value": pc.coalesce(
-                pc.binary_join_element_wise(_text(logs, "level"), logs["message"], ": "), logs["message"]
+                pc.binary_join_element_wise(_text_column(logs, "level"), logs["message"], ": "), logs["message"]
             ),
         }
     )
@@ -215,8 +215,8 @@ class RCAEvalExport(_NeedsFault):
     def write(self, episode: str) -> None:
         """Write a case: metrics on a grid of whole seconds, log lines and spans."""
         view, label = self.dataset.view(episode), self.dataset.label(episode)
-        app = _word(view.context.app)
-        service, fault = _word(label.targets[0]), _word(str(label.fault))
+        app = _hyphenate(view.context.app)
+        service, fault = _hyphenate(label.targets[0]), _hyphenate(str(label.fault))
         stem = f"{app}_{service}_{fault}"
         self._numbers[stem] += 1
         case = f"{stem}_{self._numbers[stem]}"
@@ -224,16 +224,16 @@ class RCAEvalExport(_NeedsFault):
         folder.mkdir()
         frame = view.wide(max(1.0, self.options.step_s), self.options.roles)
         times = pa.array(pd.DatetimeIndex(frame.index).as_unit("ns").asi8 // SECOND_NS)
-        names = [f"{_word(owner)}_{metric}" for owner, metric in frame.columns]
+        names = [f"{_hyphenate(owner)}_{metric}" for owner, metric in frame.columns]
         arrays = [pa.array(frame.iloc[:, number].to_numpy(), from_pandas=True) for number in range(len(names))]
-        _write(pa.table([times, *arrays], names=["time", *names]), folder / "metrics.parquet")
+        _write_parquet(pa.table([times, *arrays], names=["time", *names]), folder / "metrics.parquet")
         onset = _find_onset(label) // SECOND_NS
         (folder / "inject_time.txt").write_text(f"{onset}\n")
         logs, spans = _rcaeval_logs(view.table("logs")), _rcaeval_traces(view.table("spans"))
         if len(logs):
-            _write(logs, folder / "logs.parquet")
+            _write_parquet(logs, folder / "logs.parquet")
         if len(spans):
-            _write(spans, folder / "traces.parquet")
+            _write_parquet(spans, folder / "traces.parquet")
         self._index.append(
             {
                 "dataset": app,
@@ -248,31 +248,31 @@ class RCAEvalExport(_NeedsFault):
         )
 
     def finish(self) -> None:
-        _write(pa.Table.from_pylist(self._index), self.folder / "cases.parquet")
+        _write_parquet(pa.Table.from_pylist(self._index), self.folder / "cases.parquet")
 
 
-def _word(name: str) -> str:
+def _hyphenate(name: str) -> str:
     """Return a name without the separators of RCAEval's names."""
     return re.sub(r"[_/\s]+", "-", name)
 
 
-def _write(table: pa.Table, path: Path) -> None:
+def _write_parquet(table: pa.Table, path: Path) -> None:
     pq.write_table(table, parquet_path(path), compression="zstd")
 
 
 def _rcaeval_logs(logs: pa.Table) -> pa.Table:
     rows = {
         "timestamp": logs["time"].cast(pa.int64()),
-        "container_name": _text(logs, "service", "container"),
+        "container_name": _text_column(logs, "service", "container"),
         "message": logs["message"],
-        "level": _text(logs, "level"),
+        "level": _text_column(logs, "level"),
     }
     return pa.table(rows)
 
 
 def _rcaeval_traces(spans: pa.Table) -> pa.Table:
     starts_ns = spans["time"].cast(pa.int64()).to_numpy()
-    status = _text(spans, "status")
+    status = _text_column(spans, "status")
     code_of_status = pc.case_when(
         pc.make_struct(pc.equal(status, "error"), pc.equal(status, "ok")),
         pa.scalar(float(_UNKNOWN_ERROR_CODE)),
@@ -282,9 +282,9 @@ def _rcaeval_traces(spans: pa.Table) -> pa.Table:
     rows = {
         "traceID": spans["trace_id"],
         "spanID": spans["span_id"],
-        "serviceName": _text(spans, "service", "reported_service"),
-        "methodName": _text(spans, "operation"),
-        "operationName": _text(spans, "operation"),
+        "serviceName": _text_column(spans, "service", "reported_service"),
+        "methodName": _text_column(spans, "operation"),
+        "operationName": _text_column(spans, "operation"),
         "startTimeMillis": starts_ns // 1_000_000,
         "startTime": starts_ns // 1_000,
         "duration": np.round(spans["duration_ns"].to_numpy() / 1_000).astype(np.int64),
@@ -294,7 +294,7 @@ def _rcaeval_traces(spans: pa.Table) -> pa.Table:
     return pa.table(rows)
 
 
-_CLOCK = pa.timestamp("ns", tz="UTC")
+_UTC_TIME = pa.timestamp("ns", tz="UTC")
 _POD, _CONTAINER = "attr.k8s.pod.name", "attr.k8s.container.name"
 _STATISTIC = r"_(sum|count|bucket)$"
 
@@ -322,17 +322,20 @@ class RCABenchExport(_NeedsFault):
         onset = _find_onset(label)
         metrics = view.table("metrics")
         tables = {
-            "metrics": _samples(metrics, "gauge"),
-            "metrics_sum": _samples(metrics, "counter"),
-            "metrics_histogram": _histograms(metrics),
+            "metrics": _rcabench_samples(metrics, "gauge"),
+            "metrics_sum": _rcabench_samples(metrics, "counter"),
+            "metrics_histogram": _rcabench_histograms(metrics),
             "traces": _rcabench_traces(view.table("spans")),
             "logs": _rcabench_logs(view.table("logs")),
         }
         for kind, table in tables.items():
             before = pc.less(table["time"].cast(pa.int64()), onset)
             for stage, mask in (("normal", before), ("abnormal", pc.invert(before))):
-                _write(table.filter(mask), folder / f"{stage}_{kind}.parquet")
-        files = {"env": _environment(view.window, onset, view.context.app), "injection": _injection(name, label)}
+                _write_parquet(table.filter(mask), folder / f"{stage}_{kind}.parquet")
+        files = {
+            "env": _rcabench_environment(view.window, onset, view.context.app),
+            "injection": _rcabench_injection(name, label),
+        }
         for stem, content in files.items():
             (folder / f"{stem}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         self._rows.append({"datapack": name, "label": label})
@@ -350,7 +353,7 @@ class RCABenchExport(_NeedsFault):
             pq.write_table(pa.Table.from_pylist(rows), parquet_path(self._meta / f"{name}.parquet"))
 
 
-def _environment(view: tuple[int, int], onset: int, app: str) -> dict[str, str]:
+def _rcabench_environment(view: tuple[int, int], onset: int, app: str) -> dict[str, str]:
     start, end = view[0] // SECOND_NS, -(-view[1] // SECOND_NS)
     onset_s = onset // SECOND_NS
     numbers = {"NORMAL_START": start, "NORMAL_END": onset_s, "ABNORMAL_START": onset_s, "ABNORMAL_END": end}
@@ -362,7 +365,7 @@ def _names_a_pod(cause: RootCause) -> bool:
     return cause.kind == "Pod" and cause.name != cause.service
 
 
-def _injection(name: str, label: Label) -> dict[str, Any]:
+def _rcabench_injection(name: str, label: Label) -> dict[str, Any]:
     def iso(instant: int | None) -> str | None:
         if instant is None:
             return None
@@ -392,26 +395,26 @@ def _injection(name: str, label: Label) -> dict[str, Any]:
     }
 
 
-def _samples(metrics: pa.Table, kind: str) -> pa.Table:
+def _rcabench_samples(metrics: pa.Table, kind: str) -> pa.Table:
     rows = metrics.filter(pc.equal(metrics["kind"], kind))
     columns: dict[str, Any] = {
-        "time": rows["time"].cast(_CLOCK),
-        "metric": _text(rows, "metric"),
+        "time": rows["time"].cast(_UTC_TIME),
+        "metric": _text_column(rows, "metric"),
         "value": rows["value"],
-        "service_name": _text(rows, "service"),
-        _POD: _text(rows, "pod"),
-        _CONTAINER: _text(rows, "container"),
+        "service_name": _text_column(rows, "service"),
+        _POD: _text_column(rows, "pod"),
+        _CONTAINER: _text_column(rows, "container"),
     }
-    return pa.table(columns | _attributes(rows["labels"], columns))
+    return pa.table(columns | _rcabench_attributes(rows["labels"], columns))
 
 
-def _histograms(metrics: pa.Table) -> pa.Table:
+def _rcabench_histograms(metrics: pa.Table) -> pa.Table:
     """Join the count and the sum of each series and time into a row; buckets are left out."""
     keys = ["service", "pod", "container", "labels"]
     tables = []
     for statistic in ("count", "sum"):
         rows = metrics.filter(pc.equal(metrics["kind"], statistic))
-        family = pc.replace_substring_regex(_text(rows, "metric"), _STATISTIC, "")
+        family = pc.replace_substring_regex(_text_column(rows, "metric"), _STATISTIC, "")
         # Joins never match null keys.
         columns = {key: pc.fill_null(rows[key].cast(pa.string()), "") for key in keys}
         columns |= {"time": rows["time"].cast(pa.int64()), "metric": family, statistic: rows["value"]}
@@ -421,7 +424,7 @@ def _histograms(metrics: pa.Table) -> pa.Table:
 
     nulls = pa.nulls(len(joined), pa.float64())
     content: dict[str, Any] = {
-        "time": joined["time"].cast(_CLOCK),
+        "time": joined["time"].cast(_UTC_TIME),
         "metric": joined["metric"],
         "service_name": empty_to_null(joined["service"]),
         "count": joined["count"],
@@ -431,41 +434,41 @@ def _histograms(metrics: pa.Table) -> pa.Table:
         _POD: empty_to_null(joined["pod"]),
         _CONTAINER: empty_to_null(joined["container"]),
     }
-    return pa.table(content | _attributes(joined["labels"], content))
+    return pa.table(content | _rcabench_attributes(joined["labels"], content))
 
 
 def _rcabench_traces(spans: pa.Table) -> pa.Table:
     columns: dict[str, Any] = {
-        "time": spans["time"].cast(_CLOCK),
+        "time": spans["time"].cast(_UTC_TIME),
         "trace_id": spans["trace_id"],
         "span_id": spans["span_id"],
         "parent_span_id": pc.fill_null(spans["parent_span_id"], ""),
-        "service_name": _text(spans, "service"),
-        "span_name": _text(spans, "operation"),
+        "service_name": _text_column(spans, "service"),
+        "span_name": _text_column(spans, "operation"),
         "duration": spans["duration_ns"].cast(pa.uint64()),
-        "attr.span_kind": pc.utf8_capitalize(_text(spans, "kind")),
-        "attr.status_code": pc.utf8_capitalize(_text(spans, "status")),
-        _POD: _text(spans, "pod"),
+        "attr.span_kind": pc.utf8_capitalize(_text_column(spans, "kind")),
+        "attr.status_code": pc.utf8_capitalize(_text_column(spans, "status")),
+        _POD: _text_column(spans, "pod"),
         "attr.http.response.status_code": spans["status_code"].cast(pa.uint16()),
     }
-    return pa.table(columns | _attributes(spans["attributes"], columns))
+    return pa.table(columns | _rcabench_attributes(spans["attributes"], columns))
 
 
 def _rcabench_logs(logs: pa.Table) -> pa.Table:
     columns = {
-        "time": logs["time"].cast(_CLOCK),
+        "time": logs["time"].cast(_UTC_TIME),
         "trace_id": pc.fill_null(logs["trace_id"], ""),
         "span_id": pc.fill_null(logs["span_id"], ""),
-        "service_name": _text(logs, "service"),
-        "level": pc.utf8_upper(_text(logs, "level")),
+        "service_name": _text_column(logs, "service"),
+        "level": pc.utf8_upper(_text_column(logs, "level")),
         "message": logs["message"],
-        _POD: _text(logs, "pod"),
-        _CONTAINER: _text(logs, "container"),
+        _POD: _text_column(logs, "pod"),
+        _CONTAINER: _text_column(logs, "container"),
     }
     return pa.table(columns)
 
 
-def _attributes(texts: pa.ChunkedArray, columns: Container[str]) -> dict[str, pa.Array]:
+def _rcabench_attributes(texts: pa.ChunkedArray, columns: Container[str]) -> dict[str, pa.Array]:
     """Return a text column per key of JSON objects, except for existing columns; distinct objects are parsed once."""
     column = encode_words(texts)
     maps = [json.loads(text) for text in column.dictionary.to_pylist()]

@@ -6,8 +6,9 @@ folds        training and test episodes, divided as in evaluations, and labels o
 columns      the features, the same in every episode
 features     features of an episode on a regular grid
 windows      windows of many episodes: as arrays for scikit-learn, or streamed
-recording_windows  windows of recordings, which never cross a split
 frameworks   windows for PyTorch, TensorFlow and JAX, tables for polars
+
+Windows of recordings are in `faultset.datasets.recordings.window_view`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Session files of AIOpsLab: grammar of actions, labels with their history, and runs."""
+"""Import session files of AIOpsLab: the grammar of actions, the labels and their changes, the scores and the runs."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ UNSUPPORTED_VALUE = "unsupported value in a call"
 _MAX_CALL_LENGTH = 1_000_000
 _OLD_BLOCK = re.compile(r"```\w*[ \t]*\n(.*?)```", re.DOTALL)
 _NEW_BLOCK = re.compile(r"```(.*?)```", re.DOTALL)
-_NAME = re.compile(r"\s*([A-Za-z_]\w*)\s*\(")
+_FUNCTION_NAME = re.compile(r"\s*([A-Za-z_]\w*)\s*\(")
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def parse_action(text: str, grammar: Grammar) -> ActionCall | ActionError:
     code = _extract_code(text, grammar)
     if isinstance(code, ActionError):
         return code
-    match = _NAME.match(code)
+    match = _FUNCTION_NAME.match(code)
     if match is None:
         return ActionError(NO_CALL)
     if match[1] == "exec_shell":
@@ -268,8 +268,8 @@ def score_answer(answer: Mapping[str, Any] | None, label: ProblemLabel) -> Sourc
     if label.task == "localization" and label.service:
         return _score_localization(answer.get("services"), [name for name in (label.service, label.alias) if name])
     if label.task == "diagnosis" and label.system_level and label.fault_type:
-        level = _matches(answer.get("system_level"), label.system_level)
-        kind = _matches(answer.get("fault_type"), label.fault_type)
+        level = _is_same_word(answer.get("system_level"), label.system_level)
+        kind = _is_same_word(answer.get("fault_type"), label.fault_type)
         parts = {"system_level": float(level), "fault_type": float(kind)}
         return SourceScore(success=level and kind, value=(level + kind) / 2, parts=parts)
     return None
@@ -283,7 +283,7 @@ def _score_localization(services: Any, accepted: list[str]) -> SourceScore:
     return SourceScore(success=False, value=1 / len(names) if partial else 0.0, parts={"is_subset": float(partial)})
 
 
-def _matches(answer: Any, expected: str) -> bool:
+def _is_same_word(answer: Any, expected: str) -> bool:
     return isinstance(answer, str) and answer.strip().lower() == expected.strip().lower()
 
 
@@ -298,7 +298,7 @@ _PARAMETERS = {
     "read_metrics": ("file_path",),
     "read_traces": ("file_path",),
 }
-_ERRORS = (
+_ERROR_PREFIXES = (
     "Error parsing response:",
     "Invalid action:",
     "[ERROR]",
@@ -420,7 +420,7 @@ def _build_trajectory(session: _Session, grammar: Grammar, options: ImportOption
 def _add_step(writer: TrajectoryWriter, text: str, result: str | None, grammar: Grammar) -> None:
     call = parse_action(text, grammar)
     results = None if result is None else [result]
-    failed = [result is not None and result.startswith(_ERRORS)]
+    failed = [result is not None and result.startswith(_ERROR_PREFIXES)]
     if not isinstance(call, ActionCall):
         extra = {"faultset": {"unreadable_action": call.reason}}
         writer.add_agent_step(text, results=results, errors=failed, extra=extra)

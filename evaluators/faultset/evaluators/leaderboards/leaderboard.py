@@ -239,7 +239,7 @@ def build_tables(scores: EpisodeScores, seed: int, reconstructions: Collection[s
             ("all", "gray", "loud") if (app, verdict) == (shown[-1], HEADLINE) else ("all",)
         )
         for faults in loudnesses:
-            builder = _select(scores, Setting(task, protocol), app, verdict, group, faults)
+            builder = _select_content(scores, Setting(task, protocol), app, verdict, group, faults)
             if builder is not None:
                 table = builder.build(seed, reconstructions)
                 tables.append(_add_predictions(table, tables) if app == ALL_APPS else table)
@@ -259,7 +259,7 @@ def _add_predictions(pooled: Table, tables: Sequence[Table]) -> Table:
     return replace(pooled, entries=entries)
 
 
-def _select(
+def _select_content(
     scores: EpisodeScores, setting: Setting, app: str, verdict: str, group: str, faults: Loudness
 ) -> _TableBuilder | None:
     """Choose the methods and episodes of a table; None if it would be empty."""
@@ -324,10 +324,10 @@ def _build_sort_key(
     """Return a key that sorts the best method first; unknown values come last."""
     ranking = [metric for metric in metrics if metric.headline][:_RANKING_METRICS]
 
-    def place(metric: Metric, value: float) -> float:
+    def sort_value(metric: Metric, value: float) -> float:
         return math.inf if math.isnan(value) else round(-value if metric.better == "higher" else value, 9)
 
-    return lambda name: tuple(place(metric, estimates[name][metric.name].value) for metric in ranking)
+    return lambda name: tuple(sort_value(metric, estimates[name][metric.name].value) for metric in ranking)
 
 
 def build_leaderboard(

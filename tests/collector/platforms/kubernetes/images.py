@@ -1,6 +1,6 @@
 """Make the images of the application for a test cluster that installs wheels into a base image.
 
-`python tests/collector/platforms/kubernetes/settings.py all pause:3.9` loads all tags and the pause, and skips images
+`python tests/collector/platforms/kubernetes/images.py all pause:3.9` loads all tags and the pause, and skips images
 that the cluster has with the same content. The environment variable FAULTSET_IMAGE_LOADER holds the command that makes
 and loads an image; it is called as `COMMAND NAME PIP-ARGUMENT...`. It is called once for all tags of the application,
 which share their layers and differ in the variable FAULTSET_BUILD, as in the Containerfile. FAULTSET_IMAGE_STORE holds

@@ -1,4 +1,4 @@
-"""A cluster model without I/O: objects, and the controllers of pods' nodes, volumes and Services."""
+"""A cluster model without I/O: the scheduler, the controllers of volumes and Services, and the cluster itself."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Scheduler:
             obstacle = _find_obstacle(context, pod)
             if obstacle is None:
                 self._attempts.pop(pod["metadata"]["uid"], None)
-                _assign(context, pod)
+                _assign_to_node(context, pod)
             else:
                 self._refuse(context, pod, obstacle)
 
@@ -58,7 +58,7 @@ class Scheduler:
         context.requeue(due_ns)
 
 
-def _assign(context: Context, pod: Object) -> None:
+def _assign_to_node(context: Context, pod: Object) -> None:
     name = pod["metadata"]["name"]
     context.store.patch("Pod", name, {"spec": {"nodeName": NODE}})
     condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(context.now_ns)}
@@ -109,7 +109,7 @@ def _read_request(container: Mapping[str, Any], resource: str) -> float:
     return quantity((resources.get("requests") or {}).get(resource, (resources.get("limits") or {}).get(resource, 0)))
 
 
-RETRY_S = 15.0
+CLAIM_RETRY_S = 15.0
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 """Annotation of the StorageClass for claims without a class."""
 
@@ -124,7 +124,9 @@ class ClaimController:
         """Move every claim and volume one step towards its final phase."""
         self._delete_unused(context)
         for volume in context.store.each("PersistentVolume"):
-            context.store.set_status("PersistentVolume", volume["metadata"]["name"], {"phase": _phase(context, volume)})
+            context.store.set_status(
+                "PersistentVolume", volume["metadata"]["name"], {"phase": _get_volume_phase(context, volume)}
+            )
         for claim in context.store.each("PersistentVolumeClaim"):
             if not claim["metadata"].get("deletionTimestamp"):
                 self._bind(context, claim)
@@ -153,7 +155,7 @@ class ClaimController:
         context.store.set_status("PersistentVolumeClaim", name, status)
 
     def _warn(self, context: Context, claim: Object) -> None:
-        uid, retry_ns = claim["metadata"]["uid"], context.scaled_ns(RETRY_S)
+        uid, retry_ns = claim["metadata"]["uid"], context.scaled_ns(CLAIM_RETRY_S)
         last_ns = self._warned_ns.get(uid)
         if last_ns is None or context.now_ns >= last_ns + retry_ns:
             self._warned_ns[uid] = context.now_ns
@@ -180,13 +182,13 @@ class ClaimController:
             if metadata.get("deletionTimestamp") and not protected:
                 context.store.remove("PersistentVolumeClaim", claim["metadata"]["name"])
         for volume in context.store.each("PersistentVolume"):
-            protected = _phase(context, volume) == "Bound" and volume["metadata"].get("finalizers")
-            unclaimed = _phase(context, volume) == "Released" and _is_deleted_after_use(volume)
+            protected = _get_volume_phase(context, volume) == "Bound" and volume["metadata"].get("finalizers")
+            unclaimed = _get_volume_phase(context, volume) == "Released" and _is_deleted_after_use(volume)
             if unclaimed or (volume["metadata"].get("deletionTimestamp") and not protected):
                 context.store.remove("PersistentVolume", volume["metadata"]["name"])
 
 
-def _phase(context: Context, volume: Object) -> str:
+def _get_volume_phase(context: Context, volume: Object) -> str:
     reference = volume["spec"].get("claimRef")
     if not reference or not reference.get("uid"):
         return "Available"
@@ -259,7 +261,6 @@ def _may_bind(volume: Object, claim: Object) -> bool:
 
 HEADLESS = "None"
 """`clusterIP` of a headless Service, whose name resolves to the addresses of its pods."""
-_MAX_ROUNDS = 1000
 
 
 def reconcile_services(context: Context) -> None:
@@ -328,6 +329,7 @@ _STORAGE_CLASS = {
     "volumeBindingMode": "Immediate",
 }
 """The default class of a single-node cluster."""
+_MAX_ROUNDS = 1000
 
 
 class Cluster:

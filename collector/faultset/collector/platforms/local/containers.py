@@ -1,4 +1,4 @@
-"""Containers on the node: processes, log files, limits and reports."""
+"""Containers of the node: their processes, log files, limits, resource usage, output and exit reports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from faultset.collector.platforms.local.resource_usage import (
 )
 from faultset.collector.platforms.objects import rfc3339_ns
 
-_LONGEST_LINE = 16_384
+_MAX_LINE_BYTES = 16_384
 
 
 class LogFile:
@@ -48,9 +48,9 @@ class LogFile:
         *lines, rest = (self._partial.get(stream, b"") + data).split(b"\n")
         stamp_ns = time.time_ns()
         entries: list[bytes] = []
-        while len(rest) > _LONGEST_LINE:
-            entries.append(self._format_line(stamp_ns, stream, "P", rest[:_LONGEST_LINE]))
-            rest = rest[_LONGEST_LINE:]
+        while len(rest) > _MAX_LINE_BYTES:
+            entries.append(self._format_line(stamp_ns, stream, "P", rest[:_MAX_LINE_BYTES]))
+            rest = rest[_MAX_LINE_BYTES:]
         self._partial[stream] = rest
         entries[:0] = [self._format_line(stamp_ns + n, stream, "F", line) for n, line in enumerate(lines)]
         if entries:
@@ -76,7 +76,7 @@ def container_mark(request: SpawnContainer) -> str:
     return f"{request.uid}/{request.container}/{request.attempt}"
 
 
-def send(call: Callable[[int, int], None], target: int, number: int) -> bool:
+def send_signal(call: Callable[[int, int], None], target: int, number: int) -> bool:
     """Send a signal; return False if the process does not exist."""
     try:
         call(target, number)
@@ -121,14 +121,14 @@ class Container:
         self.usage: list[tuple[str, dict[str, str], str, float]] = []
 
     def signal(self, number: int) -> None:
-        send(os.killpg, self.pid, number)
+        send_signal(os.killpg, self.pid, number)
         for pid in self.members:
             if self._has_left(pid):
-                send(os.kill, pid, number)
+                send_signal(os.kill, pid, number)
 
     def exists(self) -> bool:
         """Return whether any process of the container exists."""
-        return send(os.killpg, self.pid, 0) or any(send(os.kill, pid, 0) for pid in self.members)
+        return send_signal(os.killpg, self.pid, 0) or any(send_signal(os.kill, pid, 0) for pid in self.members)
 
     def _has_left(self, pid: int) -> bool:
         try:

@@ -1,7 +1,8 @@
 """The node of the embedded platform: starts containers, enforces their limits and reports their end.
 
 It has one thread and one selector loop, without asyncio or gRPC, so that it can fork safely. The launcher has already
-imported the containers' programs, so a container starts in milliseconds and shares the memory of their modules."""
+imported the containers' programs, so a container starts in milliseconds and shares the memory of their modules.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from faultset.collector.platforms.local.containers import (
     Outputs,
     Reports,
     container_mark,
-    send,
+    send_signal,
 )
 from faultset.collector.platforms.local.messages import (
     ContainerProcess,
@@ -101,7 +102,7 @@ class Reaper:
 def kill_descendants(table: ProcessTable) -> None:
     while remaining := table.descendants():
         for pid in remaining:
-            send(os.kill, pid, signal.SIGKILL)
+            send_signal(os.kill, pid, signal.SIGKILL)
         while True:
             try:
                 if os.waitpid(-1, os.WNOHANG) == (0, 0):
@@ -151,7 +152,7 @@ class Execution:
         """Kill the command if its deadline has passed."""
         if now >= self._deadline:
             self._reply.fail("the command did not end before its timeout")
-            send(os.kill, self.pid, signal.SIGKILL)
+            send_signal(os.kill, self.pid, signal.SIGKILL)
 
     def _capture(self) -> None:
         if self._output < 0:
@@ -300,7 +301,7 @@ class Node:
         """Send a signal to a process outside pods; return whether the process is running."""
         pids = [pid for pid, job in self._jobs.items() if job == request.name]
         for pid in pids:
-            send(os.kill, pid, getattr(signal, f"SIG{request.signal}"))
+            send_signal(os.kill, pid, getattr(signal, f"SIG{request.signal}"))
         return bool(pids)
 
     def shut_down(self, request: ShutDown) -> bool:

@@ -53,7 +53,7 @@ from faultset.datasets.telemetry_formats.prometheus import canonical_labels
 from faultset.datasets.telemetry_formats.spans import read_spans
 
 _CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-_PRESSURE = {
+_PRESSURE_METRICS = {
     ("cpu", "some"): "node_pressure_cpu_waiting_seconds_total",
     ("memory", "some"): "node_pressure_memory_waiting_seconds_total",
     ("memory", "full"): "node_pressure_memory_stalled_seconds_total",
@@ -81,23 +81,23 @@ def system_samples() -> Iterator[tuple[str, dict[str, str], str, float]]:
     yield "node_memory_MemAvailable_bytes", {}, "gauge", float(memory.available)
     for minutes, load in zip((1, 5, 15), os.getloadavg(), strict=True):
         yield f"node_load{minutes}", {}, "gauge", load
-    yield from _pressure()
+    yield from _pressure_samples()
 
 
-def _pressure() -> Iterator[tuple[str, dict[str, str], str, float]]:
+def _pressure_samples() -> Iterator[tuple[str, dict[str, str], str, float]]:
     """Yield the kernel's pressure stall information; nothing if the kernel has none."""
     for resource in ("cpu", "memory", "io"):
         with suppress(OSError, ValueError):
             for line in Path("/proc/pressure", resource).read_text(encoding="ascii").splitlines():
                 share, _, fields = line.partition(" ")
-                if metric := _PRESSURE.get((resource, share)):
+                if metric := _PRESSURE_METRICS.get((resource, share)):
                     yield metric, {}, "counter", int(fields.rpartition("total=")[2]) / 1e6
 
 
 _TIMEOUT_SHARE = 0.8
 _TOLERANCE_NS = 2_000_000
 """Maximum delay at which a sample still gets the planned time of its scrape, as in Prometheus."""
-_HEADERS = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}
+_SCRAPE_HEADERS = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}
 _NETWORK_LABELS = canonical_labels({"interface": "eth0"})
 
 logger = logging.getLogger(__name__)
@@ -261,7 +261,7 @@ class Scraper:
     async def _scrape_pod(self, tick_ns: int, pod: ScrapedPod) -> None:
         time_ns = await self._await_moment(tick_ns, pod.pod)
         if self._session is None:
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=_HEADERS)
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=_SCRAPE_HEADERS)
         timeout = aiohttp.ClientTimeout(total=self._interval_s * _TIMEOUT_SHARE)
         assert pod.url is not None
         try:
@@ -323,7 +323,7 @@ class Scraper:
 
 
 _PROTOBUF = "application/x-protobuf"
-_LARGEST_BODY = 64 << 20
+_MAX_BODY_BYTES = 64 << 20
 
 
 class Receiver:
@@ -335,7 +335,7 @@ class Receiver:
         self._runner: web.AppRunner | None = None
 
     async def start(self, ip: str, port: int) -> None:
-        app = web.Application(client_max_size=_LARGEST_BODY)
+        app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_post("/v1/traces", self._receive)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
         await self._runner.setup()
@@ -356,7 +356,7 @@ class Receiver:
         return web.Response(body=self._response, content_type=_PROTOBUF)
 
 
-_BATCH_ROWS = 1 << 16
+_ROWS_PER_BATCH = 1 << 16
 
 
 class TelemetryServer:
@@ -428,7 +428,7 @@ def write_window(window: MetricWindow | SpanWindow, services: Mapping[str, str |
         pa.OSFile(str(temporary), "wb") as file,
         pa.ipc.new_file(file, table.schema) as writer,
     ):
-        writer.write_table(table, max_chunksize=_BATCH_ROWS)
+        writer.write_table(table, max_chunksize=_ROWS_PER_BATCH)
     return table.num_rows
 
 

@@ -1,4 +1,4 @@
-"""The original PostgreSQL server: its driver, and its administrator."""
+"""The original PostgreSQL server: its driver and its administrator."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from faultset.core.errors import PlatformError
 
 if TYPE_CHECKING:
     import asyncpg
+
 _CLUSTER_FOLDER = "cluster"
 _SETTINGS = {
     "unix_socket_directories": "",
@@ -59,7 +60,7 @@ SERVER_USER = "postgres"
 """Operating system user that runs the server if root starts it."""
 LOG_SEGMENT_BYTES = 2**20
 """Size of a file of the write-ahead log; PostgreSQL allows no smaller one."""
-_TIMEOUT_S = 10
+_CONNECT_TIMEOUT_S = 10
 _WRITE_PRIVILEGES = "INSERT, UPDATE, DELETE, TRUNCATE"
 _COMPARE_PAIRS = """
 SELECT count(*) FROM generate_series(1, 1000000) AS first, generate_series(1, 1000000) AS second
@@ -158,7 +159,7 @@ T = TypeVar("T")
 
 
 class PostgresAdministrator(StoreAdministrator):
-    """See `StoreAdministrator`."""
+    """Changes accounts, data and limits of an original PostgreSQL server; see `StoreAdministrator`."""
 
     system = "postgresql"
 
@@ -333,7 +334,7 @@ class PostgresAdministrator(StoreAdministrator):
                 password=password,
                 database=DATABASE,
                 ssl=False,
-                timeout=_TIMEOUT_S,
+                timeout=_CONNECT_TIMEOUT_S,
             )
             try:
                 return await use(connection)

@@ -208,13 +208,15 @@ class NezhaImport(ImportFormat):
         fault_start, fault_end = fault_window(injected_ns(fault), collector_runs(day.rca))
         healthy = healthy_time(day, fault, fault_start)
         sampled = Segment(fault_start, fault_end)
-        spans = read_spans(_files(healthy.spans))
+        spans = read_spans(_join_files(healthy.spans))
         service = service_of(fault["inject_pod"])
         answer = answer_of(fault, answers)
         sign = first_sign_ns(
             answer,
-            _filter(service, (sampled,), ServiceTelemetry(logs=read_logs(logs), spans=read_spans(traces))),
-            _filter(service, healthy.segments, ServiceTelemetry(logs=read_logs(_files(healthy.logs)), spans=spans)),
+            _filter_telemetry(service, (sampled,), ServiceTelemetry(logs=read_logs(logs), spans=read_spans(traces))),
+            _filter_telemetry(
+                service, healthy.segments, ServiceTelemetry(logs=read_logs(_join_files(healthy.logs)), spans=spans)
+            ),
         )
         services, calls = _list_services(day), _list_calls(spans)
         if service not in services:
@@ -246,8 +248,8 @@ class NezhaImport(ImportFormat):
                 *list_files(day.rca, "metric"),
                 *(list_files(healthy.folder, "metric") if healthy.folder != day.rca else ()),
                 *traces,
-                *_files(healthy.spans),
-                *_files((*healthy.logs, *fault_logs)),
+                *_join_files(healthy.spans),
+                *_join_files((*healthy.logs, *fault_logs)),
             ),
         )
 
@@ -263,7 +265,7 @@ def _fault_files(day: Day, fault: Mapping[str, str]) -> tuple[list[Path], list[P
     return traces, logs
 
 
-def _filter(service: str, segments: Sequence[Segment], telemetry: ServiceTelemetry) -> ServiceTelemetry:
+def _filter_telemetry(service: str, segments: Sequence[Segment], telemetry: ServiceTelemetry) -> ServiceTelemetry:
     """Return the telemetry of a service within some segments."""
 
     def inside(times: np.ndarray) -> np.ndarray:
@@ -320,7 +322,7 @@ class HealthyReference:
         return tuple(Segment(s.start_ns + after, s.end_ns + after, s.moved_ns - after) for s in self.segments)
 
 
-def _files(sources: Sources) -> list[Path]:
+def _join_files(sources: Sources) -> list[Path]:
     return [path for _, paths in sources for path in paths]
 
 
@@ -385,20 +387,20 @@ def _minutes_before_faults(day: Day, fault: Mapping[str, str], end_ns: int) -> H
     )
 
 
-_KINDS: dict[str, tuple[str, str]] = {
+_FAULT_KINDS: dict[str, tuple[str, str]] = {
     "return": ("Application", "Code Defect"),
     "exception": ("Application", "Code Defect"),
     "cpu_contention": ("Operating System", "Operation Error"),
     "cpu_consumed": ("Application", "Code Defect"),
     "network_delay": ("Operating System", "Network/Storage Issue"),
 }
-"""Injected fault -> system level and fault type in the terms of our faults."""
+"""Injected fault -> system level and fault type in faultset's terms."""
 
 
 def _build_label(fault: Mapping[str, str], answer: str | None, sign_ns: int | None) -> dict[str, Any]:
     """Return the fields of the label; the onset is the earlier of `inject_time` and the first sign of the fault."""
     service = service_of(fault["inject_pod"])
-    level, kind = _KINDS.get(fault["inject_type"], (None, fault["inject_type"]))
+    level, kind = _FAULT_KINDS.get(fault["inject_type"], (None, fault["inject_type"]))
     inject_ns = injected_ns(fault)
     metric = answer if answer and "_" not in answer else None
     return {

@@ -59,7 +59,7 @@ TAIL_NS = 10 * SECOND_NS
 """Time after the last run within which all pods are sampled."""
 SAMPLED_AFTER_NS = LEAD_NS + TAIL_NS
 """Maximum time from the end of a window to the metric sample that describes its last minute."""
-BEFORE, AFTER = 1, 2
+MINUTES_BEFORE, MINUTES_AFTER = 1, 2
 """Minutes of a view before and after the start of the injection's minute."""
 _FAULT_LIST = "-fault_list.json"
 _POD = re.compile(r"-[a-z0-9]+-[a-z0-9]+$")
@@ -135,7 +135,9 @@ def minutes_of(inject_ns: int) -> tuple[str, ...]:
     ('09_58', '09_59', '10_00')
     """
     first = inject_ns // MINUTE_NS
-    return tuple(datetime.fromtimestamp((first + step) * 60, tz=UTC).strftime("%H_%M") for step in range(AFTER + 1))
+    return tuple(
+        datetime.fromtimestamp((first + step) * 60, tz=UTC).strftime("%H_%M") for step in range(MINUTES_AFTER + 1)
+    )
 
 
 def collector_runs(folder: Path) -> Ints:
@@ -178,8 +180,8 @@ def fault_window(inject_ns: int, runs: Ints) -> tuple[int, int]:
     minute = inject_ns // MINUTE_NS * MINUTE_NS
     phase = _grid_phase(runs, minute)
     # The collector runs a few seconds after the start of a minute.
-    start = minute - BEFORE * MINUTE_NS + (phase if phase + LEAD_NS < MINUTE_NS else phase - MINUTE_NS)
-    return start, start + (BEFORE + AFTER) * MINUTE_NS + TAIL_NS
+    start = minute - MINUTES_BEFORE * MINUTE_NS + (phase if phase + LEAD_NS < MINUTE_NS else phase - MINUTE_NS)
+    return start, start + (MINUTES_BEFORE + MINUTES_AFTER) * MINUTE_NS + TAIL_NS
 
 
 def _read_fault_list(path: Path) -> tuple[Mapping[str, str], ...]:
@@ -268,9 +270,9 @@ def _first_events(first: str, second: str, telemetry: ServiceTelemetry) -> pd.Da
     return pd.DataFrame({"time": ordered["time"].to_numpy()[matches], "caller": "", "broken": ~complete[matches]})
 
 
-_RECORD = r'^(\{"log":"(?:[^"\\]|\\.)*","stream":"[^"]*","time":"[^"]*"\})'
-_LINE = r"^(?:\d\d:\d\d:\d\d[.,]\d+\s+)?(?:(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\s+)?(.*)$"
-_IDS = r"TraceID:\s*[0-9a-fA-F]*\s+SpanID:\s*[0-9a-fA-F]*\s*"
+_LOG_RECORD = r'^(\{"log":"(?:[^"\\]|\\.)*","stream":"[^"]*","time":"[^"]*"\})'
+_LOG_LINE = r"^(?:\d\d:\d\d:\d\d[.,]\d+\s+)?(?:(TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\s+)?(.*)$"
+_LOG_IDS = r"TraceID:\s*[0-9a-fA-F]*\s+SpanID:\s*[0-9a-fA-F]*\s*"
 _SPAN_COLUMNS = (
     "TraceID", "SpanID", "ParentID", "PodName", "OperationName", "StartTimeUnixNano", "EndTimeUnixNano",
 )  # fmt: skip
@@ -316,7 +318,7 @@ def read_logs(paths: Sequence[Path]) -> pd.DataFrame:
     The time is the container runtime's. Torn records are left out.
     """
     frame = _read_columns(paths, _LOG_COLUMNS)
-    complete = frame["Log"].str.extract(_RECORD)[0]
+    complete = frame["Log"].str.extract(_LOG_RECORD)[0]
     frame = frame.assign(Log=complete).dropna(subset=["Log"]).drop_duplicates(ignore_index=True)
     records = _parse_objects(frame.pop("Log"), ("log", "time"))
     times = pd.to_datetime(records["time"], utc=True, format="ISO8601", errors="coerce")
@@ -328,7 +330,7 @@ def read_logs(paths: Sequence[Path]) -> pd.DataFrame:
 
 
 def span_rows(sources: Sources) -> Iterator[pa.Table]:
-    frames = [_within(read_spans(paths), segment, "start") for segment, paths in sources if paths]
+    frames = [_select_segment(read_spans(paths), segment, "start") for segment, paths in sources if paths]
     if not frames:
         return
     # Traces may cross the border between two segments.
@@ -364,7 +366,7 @@ def log_rows(sources: Sources) -> Iterator[pa.Table]:
     for segment, paths in sources:
         if not paths:
             continue
-        frame = _within(read_logs(paths), segment, "time")
+        frame = _select_segment(read_logs(paths), segment, "time")
         yield build_table(
             "logs",
             {
@@ -438,7 +440,7 @@ def _read_columns(paths: Sequence[Path], columns: Sequence[str]) -> pd.DataFrame
     return pd.concat(frames, ignore_index=True)
 
 
-def _within(frame: pd.DataFrame, segment: Segment, column: str) -> pd.DataFrame:
+def _select_segment(frame: pd.DataFrame, segment: Segment, column: str) -> pd.DataFrame:
     rows = frame[segment.inside(frame[column].to_numpy())].copy()
     for name in {"start", "end", "time"} & set(rows.columns):
         rows[name] += segment.moved_ns
@@ -460,7 +462,7 @@ def _parse_objects(texts: pd.Series, fields: Sequence[str]) -> pd.DataFrame:
 
 
 def _level_and_message(lines: pd.Series) -> tuple[pd.Series, pd.Series]:
-    groups = lines.str.extract(_LINE, flags=re.S)
+    groups = lines.str.extract(_LOG_LINE, flags=re.S)
     level, message = groups[0].str.lower(), groups[1].fillna(lines)
     nested = lines.str.match(r'^\{".*\}$')
     if nested.any():
@@ -469,7 +471,7 @@ def _level_and_message(lines: pd.Series) -> tuple[pd.Series, pd.Series]:
         level = level.mask(nested, inner["severity"].reindex(lines.index).str.lower())
         message = message.mask(nested & inner["message"].reindex(lines.index).notna(), inner["message"])
     return level.map({word: read_level(word) for word in level.dropna().unique()}), message.str.replace(
-        _IDS, "", n=1, regex=True
+        _LOG_IDS, "", n=1, regex=True
     )
 
 

@@ -58,7 +58,7 @@ _TOPICS = {
     "novaclient": "nova-api",
 }
 """Topic or its prefix -> called process. Messages to all agents count as calls of the Open vSwitch agent."""
-_CODE = (
+_PROCESSES_OF_CODE = (
     (r"/nova/(compute/manager|virt/|compute/resource_tracker|volume/)", ("nova-compute",)),
     (r"/nova/api/metadata/", ("nova-api",)),
     (r"/nova/api/", ("nova-api",)),
@@ -82,7 +82,8 @@ _CODE = (
 )
 """Pattern of a source path, and the processes that run it; the first match counts.
 
-Other code may run in any process of its project."""
+Other code may run in any process of its project.
+"""
 _HTTP_SERVERS = ("neutron-server", "cinder-api", "glance-api", "keystone")
 HTTP_CALLS = (
     *((caller, callee) for caller in ("nova-compute", "nova-api", "nova-conductor") for callee in _HTTP_SERVERS),
@@ -126,7 +127,7 @@ def processes_of_code(path: str, processes: Collection[str]) -> tuple[str, ...]:
     ('nova-api', 'nova-compute')
     """
     project_processes = sorted(name for name in processes if name.startswith(f"{path.strip('/').split('/')[0]}-"))
-    runners = next((names for pattern, names in _CODE if re.search(pattern, path)), ())
+    runners = next((names for pattern, names in _PROCESSES_OF_CODE if re.search(pattern, path)), ())
     return tuple(name for name in project_processes if name in runners) or tuple(project_processes)
 
 
@@ -252,8 +253,8 @@ def _read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
 
 
-_RECORD = re.compile(r"\n(?=\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \d+ [A-Z])")
-_FIELDS = (
+_LOG_RECORD = re.compile(r"\n(?=\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \d+ [A-Z])")
+_LOG_FIELDS = (
     r"(?s)^(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) \d+ (?P<level>[A-Z]+) (?P<module>\S+) "
     r"(?:\[(?P<request>req-[0-9a-f-]+)[^\]]*\] ?)?(?P<text>.*)$"
 )
@@ -283,7 +284,7 @@ def log_rows(segments: Sequence[RoundSegment]) -> Iterator[pa.Table]:
     """Yield the table `logs`, one file at a time; lines without a time belong to the previous line."""
     for segment in segments:
         for process, path in segment.round.logs.items():
-            yield _log_table(segment, process, path)
+            yield _build_log_table(segment, process, path)
 
 
 def span_rows(segments: Sequence[RoundSegment], processes: Sequence[str]) -> Iterator[pa.Table]:
@@ -344,8 +345,8 @@ def _parse_span(span: Any) -> dict[str, Any]:
     }
 
 
-def _log_table(segment: RoundSegment, process: str, path: Path) -> pa.Table:
-    fields = pc.extract_regex(pa.array(_RECORD.split(_read_text(path)), pa.string()), _FIELDS)
+def _build_log_table(segment: RoundSegment, process: str, path: Path) -> pa.Table:
+    fields = pc.extract_regex(pa.array(_LOG_RECORD.split(_read_text(path)), pa.string()), _LOG_FIELDS)
     fields = fields.drop_null()
     stamps = fields.field("time")
     times = pc.strptime(pc.utf8_slice_codeunits(stamps, 0, 19), "%Y-%m-%d %H:%M:%S", "s")

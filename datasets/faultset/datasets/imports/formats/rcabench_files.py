@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from faultset.core.errors import DataError
@@ -257,10 +256,9 @@ _JSON_COLUMNS = ("ResourceAttributes", "Attributes", "SpanAttributes")
 _POD, _CONTAINER = "k8s.pod.name", "k8s.container.name"
 _OWNERS = ("k8s.deployment.name", "k8s.statefulset.name", "k8s.daemonset.name")
 _HIDDEN = {_POD, _CONTAINER, "k8s.namespace.name", "service.name", "service.namespace", "k8s.pod.uid", "container.id"}
-_KINDS = ("server", "client", "internal", "producer", "consumer")
+_SPAN_KINDS = ("server", "client", "internal", "producer", "consumer")
 _MIN_GROWING_SHARE = 0.95
 Words = list[str | None]
-Codes = npt.NDArray[np.int32]
 
 
 class _Attributes:
@@ -275,7 +273,7 @@ class _Attributes:
         first[codes[::-1]] = np.arange(len(codes))[::-1]
         self.codes = codes.astype(np.int32)
         self.maps: list[Mapping[str, Any]] = [
-            _merge(columns, [words[column[row]] for column, words in cells]) for row in first
+            _merge_attributes(columns, [words[column[row]] for column, words in cells]) for row in first
         ]
 
     def column(self, *names: str) -> pa.DictionaryArray:
@@ -337,7 +335,7 @@ def span_rows(tables: Sequence[pa.Table], start_ns: int, end_ns: int) -> pa.Tabl
     parents = empty_to_null(get_text(table, "parent_span_id"))
     inferred, peer = infer_kinds_and_peers(table["span_id"].cast(pa.string()), parents, service)
     kind = attributes.column("span_kind")
-    kind = rename_words(kind, lambda word: _shorten(word, _KINDS))
+    kind = rename_words(kind, lambda word: _shorten(word, _SPAN_KINDS))
     outcomes = [
         read_outcome(_shorten(str(row.get("status_code", "")), ("ok", "error")) or "unset", row)
         for row in attributes.maps
@@ -457,7 +455,7 @@ def _number_groups(columns: Iterable[tuple[Ints, Words]], rows: int) -> Ints:
     return numbers
 
 
-def _merge(columns: Sequence[str], cells: Sequence[str | None]) -> Mapping[str, Any]:
+def _merge_attributes(columns: Sequence[str], cells: Sequence[str | None]) -> Mapping[str, Any]:
     attributes: dict[str, Any] = {}
     for name, cell in zip(columns, cells, strict=True):
         if cell is None:

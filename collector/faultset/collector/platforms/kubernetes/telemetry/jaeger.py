@@ -26,7 +26,7 @@ from faultset.core.errors import PlatformError
 from faultset.core.printable import count_text
 from faultset.datasets.telemetry_formats.spans import NAMESPACE_TAG, ReceivedSpan, read_jaeger_spans
 
-PATH = "/api/traces"
+TRACES_PATH = "/api/traces"
 # start of a trace; cannot match inside a JSON string, because quotes are escaped there
 _TRACE_START = re.compile(rb'\{"traceID":"[0-9a-fA-F]+","spans":\[')
 
@@ -66,7 +66,7 @@ class KnownTraces:
 
 def parse_traces(body: bytes, name: str) -> Traces:
     """Return the traces of a response; raise TruncatedResponse, or PlatformError if the server refuses the request."""
-    response = parse_response(body, name, PATH)
+    response = parse_response(body, name, TRACES_PATH)
     if response.get("errors"):
         raise PlatformError(f"{name} rejected the request for traces: {response['errors'][0]}")
     return response.get("data") or []
@@ -240,7 +240,9 @@ class TracePager:
         while page_start_us < end_us:
             page_end_us = min(page_start_us + page_step_us, end_us)
             try:
-                body = self._body(service, page_start_us, page_end_us, limit=self._traces_per_page, filters=filters)
+                body = self._request_body(
+                    service, page_start_us, page_end_us, limit=self._traces_per_page, filters=filters
+                )
                 count, traces = known_traces.new_traces(body, self._endpoint.name, fewer_than=self._traces_per_page)
             except TruncatedResponse:
                 count, traces = self._traces_per_page, ()
@@ -260,11 +262,15 @@ class TracePager:
             self._step_us = min(page_step_us, _FIRST_STEP_US)
 
     def _probe(self, service: str, start_us: int, end_us: int, *, limit: int, filters: Mapping[str, str]) -> Traces:
-        return parse_traces(self._body(service, start_us, end_us, limit=limit, filters=filters), self._endpoint.name)
+        return parse_traces(
+            self._request_body(service, start_us, end_us, limit=limit, filters=filters), self._endpoint.name
+        )
 
-    def _body(self, service: str, start_us: int, end_us: int, *, limit: int, filters: Mapping[str, str]) -> bytes:
+    def _request_body(
+        self, service: str, start_us: int, end_us: int, *, limit: int, filters: Mapping[str, str]
+    ) -> bytes:
         window = {"service": service, "start": str(start_us), "end": str(end_us)}
-        return self._endpoint.body(PATH, {**window, "limit": str(limit), "raw": "true", **filters})
+        return self._endpoint.body(TRACES_PATH, {**window, "limit": str(limit), "raw": "true", **filters})
 
 
 _TAIL_NS = 10_000_000_000

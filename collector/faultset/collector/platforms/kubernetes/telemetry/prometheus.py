@@ -1,7 +1,8 @@
-"""Read raw samples from a Prometheus server with range selectors.
+"""The source of metrics on a cluster: raw samples from a Prometheus server, read with range selectors.
 
 `query_range` resamples to a grid and repeats a deleted pod's last value for five minutes. A range selector returns the
-samples as they were scraped, with their times and without staleness markers."""
+samples as they were scraped, with their times and without staleness markers.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +46,7 @@ _TOO_BIG = ("too many samples", "timed out", "timeout", "too large", "exceed", "
 
 
 def quote(text: str) -> str:
+    """Return a text as a PromQL string literal."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
@@ -70,7 +72,7 @@ class SampleReader:
         matchers
             Selectors without braces, such as `namespace="shop"`; a series must match at least one.
         """
-        names = self._data(
+        names = self._request_data(
             "/api/v1/label/__name__/values",
             {
                 "match[]": [f"{{{matcher}}}" for matcher in matchers],
@@ -102,7 +104,7 @@ class SampleReader:
 
     def pieces(self, matcher: str, families: Sequence[str], start_ns: int, end_ns: int) -> Iterator[RawSeries]:
         """Yield the samples of one batch from `batch_families`; the pieces of each metric are in time order."""
-        return self._windows(matcher, families, start_ns // _MS_NS, -(-end_ns // _MS_NS))
+        return self._read_windows(matcher, families, start_ns // _MS_NS, -(-end_ns // _MS_NS))
 
     def _convert_histograms(self, all_series: Sequence[RawSeries]) -> list[RawSeries]:
         """Replace native histograms with classic series, unless the server also stores the classic series."""
@@ -127,7 +129,7 @@ class SampleReader:
             "end": _seconds(-(-end_ns // _MS_NS)),
         }
         result = []
-        for series in self._data("/api/v1/query_exemplars", params) or ():
+        for series in self._request_data("/api/v1/query_exemplars", params) or ():
             exemplars = [Exemplar.parse(item) for item in series["exemplars"]]
             result.append((series["seriesLabels"], [item for item in exemplars if start_ns <= item.time_ns < end_ns]))
         return result
@@ -144,12 +146,12 @@ class SampleReader:
             return [({}, float(data["result"][1]))]
         return [(item.get("metric", {}), float(item["value"][1])) for item in _get_result(data, "vector")]
 
-    def _windows(self, matcher: str, families: Sequence[str], start_ms: int, end_ms: int) -> Iterator[RawSeries]:
+    def _read_windows(self, matcher: str, families: Sequence[str], start_ms: int, end_ms: int) -> Iterator[RawSeries]:
         step_ms, at_ms = _FIRST_STEP_MS, start_ms
         while at_ms < end_ms:
             until_ms = min(at_ms + step_ms, end_ms)
             try:
-                series = self._range(matcher, families, at_ms, until_ms)
+                series = self._read_range(matcher, families, at_ms, until_ms)
             except PlatformError as error:
                 if not is_too_big(error):
                     raise
@@ -158,8 +160,8 @@ class SampleReader:
                     continue
                 if len(families) > 1:
                     half = len(families) // 2
-                    yield from self._windows(matcher, families[:half], at_ms, end_ms)
-                    yield from self._windows(matcher, families[half:], at_ms, end_ms)
+                    yield from self._read_windows(matcher, families[:half], at_ms, end_ms)
+                    yield from self._read_windows(matcher, families[half:], at_ms, end_ms)
                     return
                 raise PlatformError(
                     f"{self._endpoint.name} cannot return one second of {families[0]} ({error}); raise its limit of "
@@ -172,7 +174,7 @@ class SampleReader:
             step_ms = min(max(step_ms, _MIN_STEP_MS), _MAX_STEP_MS)
             at_ms = until_ms
 
-    def _range(self, matcher: str, families: Sequence[str], start_ms: int, end_ms: int) -> list[RawSeries]:
+    def _read_range(self, matcher: str, families: Sequence[str], start_ms: int, end_ms: int) -> list[RawSeries]:
         """Return the samples of `[start, end)`; servers differ in whether a range includes its start."""
         selector = f"{{__name__=~{match_any(families)},{matcher}}}[{end_ms - start_ms}ms]"
         selected = []
@@ -185,9 +187,9 @@ class SampleReader:
 
     def _query(self, expression: str, at_ms: int | None) -> Any:
         params = {"query": expression} | ({} if at_ms is None else {"time": _seconds(at_ms)})
-        return self._data("/api/v1/query", params)
+        return self._request_data("/api/v1/query", params)
 
-    def _data(self, path: str, params: Mapping[str, str | Sequence[str]]) -> Any:
+    def _request_data(self, path: str, params: Mapping[str, str | Sequence[str]]) -> Any:
         response = self._endpoint.get(path, params)
         if not isinstance(response, Mapping) or response.get("status") != "success":
             reason = response.get("error", "no success") if isinstance(response, Mapping) else "not an object"
