@@ -286,7 +286,7 @@ def test_a_mitigator_that_hangs_is_left_behind_and_its_later_calls_fail(monkeypa
         failed.set()
         return {}
 
-    assert mitigated(work) == {"failure": "it did not end within 0.2 s"}
+    assert mitigated(work) == {"failure": "it did not finish within 0.2 s"}
     waits.set()
     assert failed.wait(20)
 

@@ -86,7 +86,7 @@ def test_the_command_measures_plain_episodes_and_writes_a_file_that_is_read_agai
     assert result.exit_code == 0, result.output
     (hotel,) = [one for one in latent.from_json(out.read_text(), str(out)) if one.app == "hotel"]
     assert hotel.episodes == 1  # given twice, counted once; sham and disturbed episodes are left out
-    assert f"{len(hotel.windows)} windows of services in 1 episode" in result.output
+    assert f"{len(hotel.windows)} service windows in 1 episode" in result.output
     assert "no limit: 300 windows are needed" in result.output
 
 

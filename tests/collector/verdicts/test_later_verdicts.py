@@ -262,7 +262,7 @@ def test_a_target_that_moved_is_latent_and_one_that_did_not_is_silent(judged: Da
     assert row["passed"]
     assert row["p_value"] < 0.01
     assert "which 1 % of" in row["detail"]
-    assert "windows of services at" in row["detail"]
+    assert "service windows at" in row["detail"]
     assert not latent_row(recording, "b")["passed"]
 
 

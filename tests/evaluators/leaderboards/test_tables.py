@@ -196,7 +196,7 @@ def test_a_fault_without_a_known_cause_or_onset_is_counted_and_left_out(make):
     assert detection_facts.entries[0].metrics["timed_balanced_accuracy"].value == 1.0
     assert board.unscored == {
         "localization: no root cause among the candidates": 1,
-        "onset unknown: no event metrics, no protocol oracle": 1,
+        "onset unknown: excluded from event metrics and the protocol oracle": 1,
     }
 
 

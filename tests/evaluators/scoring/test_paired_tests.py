@@ -83,7 +83,7 @@ def test_mcnemar_is_given_only_where_it_may_be():
     assert (paired.only_first, paired.only_second) == (7, 0)
     assert math.isclose(paired.mcnemar.p, 2 / 2**7)
     repeated = paired_difference(right, wrong, ["a", *list("abcdefg")])
-    assert repeated.mcnemar.reason == "problems are repeated; use the test over clusters"
+    assert repeated.mcnemar.reason == "some clusters have several episodes; use the test over clusters"
     assert (
         paired_difference([0.5] * 8, wrong, keys).mcnemar.reason
         == "some scores are fractions, because of ties or several seeds"
@@ -149,7 +149,7 @@ def test_answers_that_are_all_the_same_have_no_correlation():
 def test_one_cluster_of_a_half_gives_a_value_without_an_interval():
     estimate = balanced_accuracy([1, 0], list("ab"), [1, 1], ["x", "x"])
     assert estimate.value == 0.75
-    assert estimate.reason == "a half has only one cluster"
+    assert estimate.reason == "the fault or the no-fault episodes form only one cluster"
 
 
 VALUES = [1.0, 1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0]

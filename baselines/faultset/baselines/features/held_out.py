@@ -65,8 +65,8 @@ def divide_by_limits(normal: Matrix, values: Matrix, minimum: float) -> tuple[Ma
     shares
         [T, p]; 1 is the column's limit.
     limit
-        Limit for the largest share in a row, from the shares of each reference block relative to the other blocks; at
-        least 1.
+        Limit for the largest share of a sample, at least 1. It comes from the shares of each reference block relative
+        to the other blocks.
     """
     held_out = np.zeros(len(normal))
     for rest, block in split_folds(len(normal)):

@@ -123,9 +123,9 @@ def _describe_difference(result: Answer, expected: Answer) -> str:
         return f"{len(result.times_ns)} samples instead of {len(expected.times_ns)}"
     if not np.array_equal(result.times_ns, expected.times_ns):
         return "samples at other times"
-    apart = np.abs(result.scores - expected.scores)
-    if (apart > _TOLERANCE * np.maximum(np.abs(result.scores), np.abs(expected.scores))).any():
-        worst = int(apart.argmax())
+    differences = np.abs(result.scores - expected.scores)
+    if (differences > _TOLERANCE * np.maximum(np.abs(result.scores), np.abs(expected.scores))).any():
+        worst = int(differences.argmax())
         return f"score {result.scores[worst]!r} instead of {expected.scores[worst]!r} at sample {worst}"
     for name in ("flags", "threshold", "alarm_ns", "evidence"):
         value, expected_value = getattr(result, name), getattr(expected, name)

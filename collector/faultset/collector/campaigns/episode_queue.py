@@ -27,8 +27,8 @@ PAUSE_S = 20.0
 """Pause before a disturbed episode is repeated on a busy host; multiplied by the number of attempts so far."""
 
 _MIN_SUCCESSES_FOR_ONE_MORE = 2
-_DEPLOYED = frozenset({Phase.NEW, Phase.DEPLOY})
-_STARTING = _DEPLOYED | {Phase.WARMUP}
+_BEFORE_LOAD = frozenset({Phase.NEW, Phase.DEPLOY})
+_STARTING = _BEFORE_LOAD | {Phase.WARMUP}
 
 
 class EpisodePhase(NamedTuple):
@@ -59,7 +59,7 @@ class HostState:
         """
         window_s = START_WINDOW_S if all(phase.name in _STARTING for phase in phases) else ROOM_WINDOW_S
         without_load = sum(
-            phase.name in _DEPLOYED or (phase.name == Phase.WARMUP and now_s - phase.began_s < window_s)
+            phase.name in _BEFORE_LOAD or (phase.name == Phase.WARMUP and now_s - phase.began_s < window_s)
             for phase in phases
         )
         return cls(running=len(phases), without_load=without_load, use=use(window_s))
@@ -137,8 +137,8 @@ class StartedEpisode:
 class HostLimit:
     """Adaptive limit of concurrent episodes on one host.
 
-    After an episode disturbed by the host, the limit falls by 25 %, but at least by 1. It rises by 1 after as many
-    successes in a row as the limit, but at least 2. A disturbance of several concurrent episodes counts once.
+    After an episode disturbed by the host, the limit falls by 25 %, but at least by 1. It rises by 1 after
+    `limit` successes in a row, but at least 2. A disturbance of several concurrent episodes counts once.
     """
 
     def __init__(self, max_concurrent: int, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -23,7 +23,7 @@ def calibrate(datasets: tuple[Path, ...], out: Path | None, as_json: bool) -> No
     """Calibrate the latent test: measure how much the telemetry of services changes without a fault.
 
     Each combination of application, platform, load and sampling interval gets its own limit: the 99 % quantile of at
-    least 300 windows of services in plain episodes. With fewer windows there is no limit, and faults that clients do
+    least 300 service windows in plain episodes. With fewer windows there is no limit, and faults that clients do
     not notice get the verdict unknown. The file that --out writes contains the measured limits, and this release's
     limits for all other combinations.
 
@@ -78,7 +78,7 @@ def _to_record(calibration: Calibration) -> dict[str, Any]:
 def _print_record(record: dict[str, Any]) -> None:
     click.echo(
         f"{record['app']} on {record['platform']}, {record['load']} load, a sample every {record['step_s']:g} s: "
-        f"{count_text(record['windows'], 'window')} of services in {count_text(record['episodes'], 'episode')}"
+        f"{count_text(record['windows'], 'service window')} in {count_text(record['episodes'], 'episode')}"
     )
     if record["limit"] is None:
         click.echo(f"  no limit: {record['least_windows']} windows are needed")

@@ -64,7 +64,7 @@ def judge(dataset: Path, out: Path, file: Path | None, version: str | None, as_j
     for row in alarms:
         click.echo(f"{row.app}, {count_text(row.recordings, 'recording')} with load {row.load}, healthy windows:")
         click.echo(f"  false alarms of the client test: {row.client_alarms_text}")
-        click.echo(f"  limit of the latent test for the median length: {row.limit_text}")
+        click.echo(f"  limit of the latent test for the median window length: {row.limit_text}")
         click.echo(
             f"  false alarms of the latent test, with the limit from the other recordings: {row.latent_alarms_text}"
         )

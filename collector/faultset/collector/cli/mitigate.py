@@ -180,7 +180,9 @@ def _print_campaign(campaign: MitigationCampaign, as_json: bool) -> None:
         show_json([attempt.to_record() for attempt in campaign.mitigations])
         return
     rows = [_describe_attempt(attempt) for attempt in campaign.mitigations]
-    titles = {name: title for name, title in _COLUMNS.items() if name != "work" or any(row["work"] for row in rows)}
+    titles = {
+        name: title for name, title in _COLUMNS.items() if name != "operator" or any(row["operator"] for row in rows)
+    }
     show_records(rows, columns=titles)
     for sentence in describe_failed_commands(campaign):
         click.echo(sentence, err=True)
@@ -213,7 +215,7 @@ _COLUMNS = {
     "outcome": "outcome",
     "mitigated_s": "TTM s",
     "repair_s": "repair s",
-    "work": "operator",
+    "operator": "operator",
     "wrong": "still wrong",
 }
 
@@ -227,7 +229,9 @@ def _describe_attempt(attempt: Mitigation) -> dict[str, Any]:
         "target": attempt.plan.target,
         "repair": attempt.order.name,
         "outcome": "failed" if result is None else "repaired" if result.success else "not repaired",
-        "work": None if attempt.order.mitigator is None or result is None else _describe_work(result.mitigator or {}),
+        "operator": None
+        if attempt.order.mitigator is None or result is None
+        else _describe_work(result.mitigator or {}),
         "mitigated_s": result.mitigated_s if result and not result.after else None,
         "repair_s": result.repair_s if result else None,
         "wrong": attempt.failure or "; ".join(f"{check.part}: {check.detail}" for check in failed_checks),

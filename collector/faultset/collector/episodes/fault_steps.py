@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class FaultSteps:
-    """Injects and confirms the faults of a record, to which it adds times, parameters and evidence."""
+    """Injects and confirms the faults of a record; records their times, parameters and evidence."""
 
     def __init__(self, record: EpisodeRecord, platform: EpisodePlatform, clock: EpisodeClock):
         self._record, self._platform, self._clock = record, platform, clock
@@ -132,7 +132,7 @@ def build_live_fault(
 
 
 class RepairWaits:
-    """Waits during a repair; a wait fails on an interrupt or a disturbed host, and repeats the injection when due."""
+    """Waits during a repair and repeats the injection when due; fails on an interrupt or a disturbed host."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from faultset.collector.plans.plan import Plan
 from faultset.collector.platforms.base import EpisodePlatform
 from faultset.collector.platforms.impairments import Course, parse_course
 from faultset.collector.platforms.journal import Journal
-from faultset.collector.sources.contract import EarlyReader, NotingSource
+from faultset.collector.sources.contract import EarlyReader, SourceWithNotes
 from faultset.collector.sources.recorder import SourceRecorder, SourceRows
 from faultset.collector.spec.app import AppSpec
 from faultset.collector.spec.routes import services_reached
@@ -302,7 +302,7 @@ def _add_source_evidence(record: EpisodeRecord, platform: EpisodePlatform, added
             "source", rows.spec.name, not rows.failure, rows.failure or count_text(len(rows.rows), "row")
         )
     for table, source in platform.sources.items():
-        for note in source.notes if isinstance(source, NotingSource) else ():
+        for note in source.notes if isinstance(source, SourceWithNotes) else ():
             record.add_evidence("source", table, False, note)
 
 

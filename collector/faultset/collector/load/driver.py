@@ -33,7 +33,7 @@ class LoadTarget:
 
 
 class RequestResult(NamedTuple):
-    """How a request ended: `ok`, `http_error` (the application refused or failed), `refused` or `timeout`."""
+    """How a request ended: `ok`, `http_error` (the response is an error), `refused` or `timeout`."""
 
     outcome: str
     status: int = NONE

@@ -301,7 +301,7 @@ def run_mitigator(
         queue.close()
     thread.join(timeout=2 * _TICK_S)
     if thread.is_alive():
-        return {"failure": f"it did not end within {order.seconds:g} s"}
+        return {"failure": f"it did not finish within {order.seconds:g} s"}
     return record
 
 

@@ -36,7 +36,7 @@ _CLOSED_PORT = 9
 """Port on which nothing listens; uploads of usage statistics to it fail."""
 _SLOW_PHASE_S = (4.0, 12.0)
 _SLOW_DELAY_S = (0.001, 0.006)
-_REPORTED_SHARE = 0.4
+_UPLOADING_SHARE = 0.4
 """Share of the processes that upload usage statistics."""
 _CHUNK_BYTES = 256 * 1024
 """Size of an allocation, large enough to be returned to the system when freed."""
@@ -236,8 +236,8 @@ class BackgroundErrorEmitter:
     def tasks(self) -> list[Awaitable[None]]:
         """Return the background work that produces errors."""
         tasks: list[Awaitable[None]] = []
-        if self._rates.failed_uploads and random.random() < _REPORTED_SHARE:
-            tasks.append(_repeat(self._rates.failed_uploads / _REPORTED_SHARE, self._upload))
+        if self._rates.failed_uploads and random.random() < _UPLOADING_SHARE:
+            tasks.append(_repeat(self._rates.failed_uploads / _UPLOADING_SHARE, self._upload))
         if self._rates.slow_phases:
             tasks.append(_repeat(self._rates.slow_phases, self._slow_down))
         return tasks

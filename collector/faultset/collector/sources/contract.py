@@ -66,7 +66,7 @@ class EarlyReader(Protocol):
 
 
 @runtime_checkable
-class NotingSource(Protocol):
+class SourceWithNotes(Protocol):
     """A source with notes on its last snapshot, one sentence each: gaps, and data that the server changed."""
 
     notes: tuple[str, ...]

@@ -136,7 +136,7 @@ def format_flags(settings: FlagSettings) -> str:
 
 
 def set_variant(text: str, name: str, variant: str) -> str:
-    """Return the flag file with a new default variant for one flag; raise ValueError, which lists the valid ones."""
+    """Return the flag file with a new default variant for one flag; raise ValueError if either is unknown."""
     value = json.loads(text)
     flags = value.get("flags") if isinstance(value, dict) else None
     if not isinstance(flags, dict) or name not in flags:

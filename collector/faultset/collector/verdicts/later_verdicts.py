@@ -332,7 +332,7 @@ class IncidentCalibration:
     def describe_limit(self, length_ns: int) -> str:
         """Describe the limit for incidents of this length, or say why it is missing."""
         limit, count = self.limit(length_ns), len(self.scores(length_ns))
-        windows = f"{count} windows of services at {self._onsets[length_ns]} times without a fault"
+        windows = f"{count} service windows at {self._onsets[length_ns]} times without a fault"
         if limit is None:
             return f"not applied, because {MIN_FOR_QUANTILE} healthy windows are needed, but there are {windows}"
         return f"limit {limit:.2f}, which 1 % of {windows} exceed"

@@ -228,7 +228,7 @@ def _count_values(column: pa.ChunkedArray) -> Counts:
 
 
 def _list_rebuilt(pods: Iterable[_Pod]) -> list[str]:
-    """Return the services with pods of different images: a new build was rolled out, which is not secret."""
+    """Return the services with pods of different images: a new build was rolled out, which methods may know."""
     tags: dict[str, set[str]] = {}
     for pod in pods:
         tags.setdefault(pod.service, set()).update(pod.tags)

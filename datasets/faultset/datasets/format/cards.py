@@ -262,7 +262,7 @@ class FalseAlarms:
     def limit_text(self) -> str:
         """The limit and the number of scores behind it."""
         limit = "none" if self.limit is None else f"{self.limit:.2f}"
-        return f"{limit}, from {self.service_windows} windows of services"
+        return f"{limit}, from {self.service_windows} service windows"
 
 
 def _format_share(count: int, total: int, interval: tuple[float, float] | None) -> str:
@@ -298,7 +298,7 @@ def recording_sections(version_file: VersionFile, recordings: Mapping[str, Recor
         )
         for recording, summary in sorted(recordings.items())
     ]
-    columns = ["recording", "app", "hours", "chunks", "segments", "incidents", "metrics every, s", "kept"]
+    columns = ["recording", "app", "hours", "chunks", "segments", "incidents", "metric interval, s", "sampling"]
     counts = Counter(
         (summary.context.app_title, incident.fault or "", incident.verdict)
         for summary in recordings.values()
@@ -330,7 +330,7 @@ def _judged_section(version_file: VersionFile) -> str:
         (cell(row.app), row.recordings, row.client_alarms_text, cell(row.limit_text), row.latent_alarms_text)
         for row in alarms
     ]
-    columns = ["app", "recordings", "false alarms of the client test", "limit, median length"]
+    columns = ["app", "recordings", "false alarms of the client test", "limit for the median window length"]
     return f"""## Verdicts judged after the recording
 
 An incident that clients did not notice is latent if its target's score exceeds the limit that 1 % of the services
@@ -349,7 +349,7 @@ def _format_hours(stretches: Sequence[Stretch]) -> str:
     return f"{sum(stretch.length_s for stretch in stretches) / 3600:.2f}"
 
 
-MIN_S = 60
+MIN_HEALTHY_S = 60
 """Chunks of recordings with less healthy time are left out."""
 _BAD_LEVELS = ("warning", "error", "fatal")
 _RATES = (
@@ -388,7 +388,7 @@ def measure_recording(path: Path, summary: RecordingSummary) -> Iterator[BaseRat
     busy += [(row["start"], row["end"]) for row in read_truth_rows(path, summary.chunks, "voids")]
     for chunk in summary.chunks:
         healthy = subtract_intervals([(chunk.start_ns, chunk.end_ns)], busy)
-        if sum(end - start for start, end in healthy) >= MIN_S * SECOND_NS:
+        if sum(end - start for start, end in healthy) >= MIN_HEALTHY_S * SECOND_NS:
             yield _measure(path / chunk.folder / "telemetry", healthy)
 
 

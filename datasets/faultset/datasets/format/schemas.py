@@ -255,7 +255,7 @@ EVIDENCE = pa.schema([
 ])  # fmt: skip
 
 LABEL_JSON_FIELDS = ("parameters", "workload", "host", "clock_offsets")
-"""Fields of the label that hold canonical JSON, like `parameters` of each of its faults."""
+"""Fields of the label that hold canonical JSON; `parameters` of each of its faults also does."""
 
 TRUTH_TABLES: dict[str, pa.Schema] = {"label": LABEL, "evidence": EVIDENCE}
 """Truth tables of an episode."""
@@ -378,8 +378,8 @@ class AddedTable:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in {*TABLES, *TRUTH_NAMES}:
             raise DataError(
-                f'"{self.name}" is not a valid name of an added table; use up to 40 of a-z, 0-9 and _, a letter first, '
-                f"and none of {', '.join([*TABLES, *sorted(TRUTH_NAMES)])}"
+                f'"{self.name}" is not a valid name of an added table; use up to 40 characters from a-z, 0-9 and _, '
+                f"starting with a letter, but none of {', '.join([*TABLES, *sorted(TRUTH_NAMES)])}"
             )
         if not self.columns:
             raise DataError(f"table {self.name} must have columns in addition to its time; declare them")
@@ -387,8 +387,8 @@ class AddedTable:
         for column in self.columns:
             if not _NAME.fullmatch(column.name) or column.name in seen:
                 raise DataError(
-                    f'"{column.name}" is not a valid new column of table {self.name}; use up to 40 of a-z, 0-9 and _, '
-                    "a letter first, and each name once (episode and time already exist)"
+                    f'"{column.name}" is not a valid new column of table {self.name}; use up to 40 characters from '
+                    "a-z, 0-9 and _, starting with a letter, and each name once (episode and time already exist)"
                 )
             if column.type not in ADDED_TYPES:
                 raise DataError(

@@ -18,12 +18,11 @@ _LABEL_TERM = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class LabelTerm:
-    """A condition of a label selector: the label has one of `values`, or exists if they are None; negated unless
-    `is_positive`.
-    """
+    """A condition of a label selector; negated unless `is_positive`."""
 
     key: str
     values: tuple[str, ...] | None
+    """Accepted values; None if the label only has to exist."""
     is_positive: bool = True
 
     def matches(self, labels: Mapping[str, str]) -> bool:

@@ -54,7 +54,7 @@ def markdown(comparison: Comparison) -> str:
         "did not notice are left out.",
         "- Brackets are 95 % intervals over clusters (application, fault, target).",
         "- p is from a paired test that flips the signs of whole clusters, Holm-corrected over the methods of a "
-        "table. It needs six clusters. McNemar's exact test is added if every problem occurs once and no answer is "
+        "table. It needs six clusters. McNemar's exact test is added if every cluster is one episode and no answer is "
         "partly right.",
         "- Same answers: episodes in which all seeds answered exactly as before.",
         "",

@@ -184,7 +184,7 @@ def _format_range_s(span: tuple[float, float]) -> str:
 
 
 def _format_curves(board: Leaderboard) -> list[str]:
-    """Return a table for each kind of curve, without methods that are ranked apart."""
+    """Return a table for each kind of curve, without methods that are ranked separately."""
     lines: list[str] = []
     shown = [curve for curve in board.curves if curve.group == TELEMETRY]
     for title, origin in dict.fromkeys((curve.title, curve.since) for curve in shown):

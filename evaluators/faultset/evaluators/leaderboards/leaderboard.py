@@ -59,7 +59,7 @@ from faultset.evaluators.scoring.thresholds import ThresholdPolicy, choose_polic
 
 VERDICTS: tuple[str, ...] = (HEADLINE, "latent", "silent", UNNOTICED)
 _RANKING_METRICS = 4
-"""Headline metrics that sort methods: the first ranks, the others break ties."""
+"""Number of headline metrics that sort methods: the first ranks, the others break ties."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +229,7 @@ class _TableBuilder:
 def build_tables(scores: EpisodeScores, seed: int, reconstructions: Collection[str] = ()) -> list[Table]:
     """Build the tables of each application, then of all together; methods that see only telemetry come first.
 
-    Gray and loud headline faults also get a table each, over all applications together.
+    Gray and loud faults that clients noticed also get a table each, over all applications.
     """
     apps = sorted({truth.app for truth in scores.truths.values()})
     shown = [*apps, ALL_APPS] if len(apps) > 1 else apps
@@ -416,8 +416,12 @@ def _count_verdicts(truths: Iterable[Truth]) -> dict[str, int]:
 
 
 def _count_unscored(faulty: Sequence[Truth], tasks: set[str]) -> dict[str, int]:
-    """Count, by reason, the fault episodes that a task cannot be scored on and that no denominator includes."""
-    reasons = {"onset unknown: no event metrics, no protocol oracle": sum(truth.onset_ns is None for truth in faulty)}
+    """Count the fault episodes that are excluded from the scores of a task, by reason."""
+    reasons = {
+        "onset unknown: excluded from event metrics and the protocol oracle": sum(
+            truth.onset_ns is None for truth in faulty
+        )
+    }
     if "rca" in tasks:
         reasons = {"root cause: level or type unknown": sum(not truth.diagnoses for truth in faulty)} | reasons
     if "localization" in tasks:

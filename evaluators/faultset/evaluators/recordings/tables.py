@@ -164,7 +164,7 @@ RECALL = _declare(
     name="recall",
     title="recall",
     unit="share",
-    meaning="share of incidents that clients noticed in which an alarm begins",
+    meaning="of the incidents that clients noticed, the share during which an alarm begins",
 )
 
 AGGREGATES: Mapping[Metric, Aggregate] = {
@@ -205,15 +205,15 @@ AGGREGATES: Mapping[Metric, Aggregate] = {
         unit="rank",
         better="lower",
         brief=True,
-        meaning="alarms that begin in a detected incident, 1 at best",
+        meaning="mean number of alarms that begin in a detected incident; 1 is best",
     ): _count_alarms_per_incident,
     _declare(
         name="vus_pr",
         title="VUS-PR",
         unit="share",
         brief=True,
-        meaning="volume under the precision-recall surface of the scores in units of the threshold; step form "
-        f"of TSB-AD, buffer {BUFFER_S} s; mean over recordings",
+        meaning="volume under the precision-recall surface of the scores in units of the threshold; a step "
+        f"function as in TSB-AD, buffer {BUFFER_S} s; mean over recordings",
     ): lambda detector: detector.average_over_recordings(lambda run: run.volumes.pr),
     _declare(
         name="vus_roc",
@@ -279,7 +279,7 @@ def estimate_policy_metrics(detector: DetectorRuns | None, policy: str) -> dict[
 
 
 def list_recalls_and_chances(detector: DetectorRuns) -> tuple[list[float], list[float], list[Hashable]]:
-    """Return for each headline incident its recall, its recall by the same alarms at random times, and its cluster."""
+    """Return for each headline incident its recall, the recall of the same alarms at random times, and its cluster."""
     items = detector.headline
     return (
         [detector.recalls[item.incident] for item in items],
@@ -289,7 +289,7 @@ def list_recalls_and_chances(detector: DetectorRuns) -> tuple[list[float], list[
 
 
 def list_recall_gains(detector: DetectorRuns) -> list[float]:
-    """Return for each headline incident its recall minus its recall by the same alarms at random times."""
+    """Return for each headline incident its recall minus the recall of the same alarms at random times."""
     recalls, chances, _ = list_recalls_and_chances(detector)
     return [recall - chance for recall, chance in zip(recalls, chances, strict=True)]
 

@@ -45,7 +45,7 @@ class PairedDifference:
     test: PairedTest
     """Sign-flip test over clusters."""
     mcnemar: PairedTest = field(default_factory=lambda: PairedTest(p=math.nan, reason="not computed"))
-    """Exact test on discordant episodes; only if every problem occurs once and every value is 0 or 1."""
+    """Exact test on discordant episodes; only if every cluster is one episode and every value is 0 or 1."""
     only_first: int = 0
     """Number of episodes that only the first method gets right."""
     only_second: int = 0
@@ -129,7 +129,7 @@ def paired_difference(
     if any(value not in (0.0, 1.0) for value in (*first, *second)):
         mcnemar = PairedTest(p=math.nan, reason="some scores are fractions, because of ties or several seeds")
     elif len(set(keys)) < len(keys):
-        mcnemar = PairedTest(p=math.nan, reason="problems are repeated; use the test over clusters")
+        mcnemar = PairedTest(p=math.nan, reason="some clusters have several episodes; use the test over clusters")
     else:
         mcnemar = mcnemar_exact(better, worse)
     difference = mean_difference(differences, keys, strata)
@@ -188,7 +188,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def balanced_accuracy(
     faulty: Sequence[float], faulty_keys: Sequence[Hashable], healthy: Sequence[float], healthy_keys: Sequence[Hashable]
 ) -> Estimate:
-    """Return the mean of the correct shares of fault and no-fault episodes, neither of which may be empty."""
+    """Return the mean of the accuracies on fault and on no-fault episodes; there must be some of each."""
     return _combine(lambda a, b: (a + b) / 2, faulty, faulty_keys, healthy, healthy_keys)
 
 
@@ -220,7 +220,7 @@ def _combine(
     estimate = Estimate(value=value, n=len(first) + len(second))
     counts = len(set(first_keys)), len(set(second_keys))
     if min(counts) < 2:
-        return estimate.without_interval("a half has only one cluster")
+        return estimate.without_interval("the fault or the no-fault episodes form only one cluster")
     df = pooled(spread_a, spread_b).df
     low_a, high_a = share_interval(a, Spread(variance=spread_a.variance, clusters=spread_a.clusters, df=df))
     low_b, high_b = share_interval(b, Spread(variance=spread_b.variance, clusters=spread_b.clusters, df=df))

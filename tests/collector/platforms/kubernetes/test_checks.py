@@ -89,7 +89,9 @@ def test_a_verb_that_is_refused_is_named_with_its_purpose(whole, connect) -> Non
     rows = _rows(api)
     assert rows["may run commands in pods"].found == "may not create pods/exec"
     assert rows["may create namespaces for every episode"].found == "may not delete namespaces"
-    with pytest.raises(PlatformError, match=r"may not delete namespaces and 1 more, .*grant the role"):
+    with pytest.raises(
+        PlatformError, match=r"may not delete namespaces, .*missing permissions in total: 2.*grant the role"
+    ):
         check_permissions(api)
 
 

@@ -209,7 +209,7 @@ def test_what_a_command_leaves_running_counts_for_the_container(pods):
 
 def test_a_command_that_takes_too_long_is_ended(pods):
     uid = pods.start("sleep", "300")
-    with pytest.raises(PlatformError, match="did not end before its timeout"):
+    with pytest.raises(PlatformError, match="did not finish before its timeout"):
         pods.exec(uid, "sleep", "300", timeout_s=0.2)
     pods.until(lambda: pods.metric(uid, "container_processes") == 1)
     pods.signal(uid, "KILL")

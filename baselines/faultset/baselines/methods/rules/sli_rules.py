@@ -49,7 +49,7 @@ def classify_requests(requests: pd.DataFrame, healthy_end_ns: int) -> Classified
             limit[rows] = SLOW_FACTOR * np.quantile(healthy_latency, SLOW_QUANTILE)
     slow = ~(latency <= limit)
     waited = np.where(np.isfinite(latency), np.minimum(latency, limit), limit)
-    # Without a limit, an unfinished request is classified at the end of the data.
+    # Without a limit, an unfinished request is not classified before the end of the data.
     horizon = float(scheduled.max() - scheduled.min()) if len(scheduled) else 0.0
     known_ns = scheduled + np.where(np.isfinite(waited), waited, horizon).astype(np.int64)
     return ClassifiedRequests(known_ns=known_ns, bad=~ok | slow, endpoints=endpoints)

@@ -380,7 +380,7 @@ def stream_from_pod(api: Api, namespace: str, pod: str, container: str, argv: Se
                     output.append(read())
                     yield output[-1]
             if time.monotonic() > deadline:
-                raise PlatformError(f"{description} did not end within {_TIMEOUT_S:g} s")
+                raise PlatformError(f"{description} did not finish within {_TIMEOUT_S:g} s")
         code = parse_exit_code(response.read_channel(ERROR_CHANNEL), description)
     finally:
         response.close()

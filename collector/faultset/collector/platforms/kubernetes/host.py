@@ -152,7 +152,7 @@ class KubernetesHost:
         from faultset.collector.platforms.kubernetes.telemetry.stack_objects import install_telemetry
 
         install_telemetry(self.api)
-        return "installed Prometheus, Jaeger and kube-state-metrics; recover --telemetry removes them"
+        return "installed Prometheus, Jaeger and kube-state-metrics; run 'faultset recover --telemetry' to remove them"
 
     def remove_telemetry(self) -> list[str]:
         from faultset.collector.platforms.kubernetes.telemetry.stack_objects import remove_telemetry

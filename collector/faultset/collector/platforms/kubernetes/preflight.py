@@ -108,9 +108,9 @@ def check_permissions(api: Api) -> None:
     missing = missing_permissions(api)
     if missing:
         rule, resource, verbs = missing[0]
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        total = f" (missing permissions in total: {len(missing)})" if len(missing) > 1 else ""
         raise PlatformError(
-            f"the kubeconfig's user may not {'/'.join(verbs)} {resource}{more}, which is needed to {rule.purpose}; "
+            f"the kubeconfig's user may not {'/'.join(verbs)} {resource}, which is needed to {rule.purpose}{total}; "
             "grant the role in docs/how-to/kubernetes.md, and run 'faultset doctor --platform kubernetes' for the full "
             "list"
         )
@@ -156,7 +156,9 @@ def unsupported_needs(api: Api, repository: str = REPOSITORY) -> tuple[dict[str,
     PlatformError
         The image is missing, the agent is allowed but does not start, or ephemeral containers are forbidden as well.
     """
-    unsupported = {need: f"{need} needs a proxy in front of every pod, which clusters lack" for need in _PROXY_NEEDS}
+    unsupported = {
+        need: f"{need} requires a proxy in front of every pod, and clusters have none" for need in _PROXY_NEEDS
+    }
     unsupported["course"] = "impairments on a cluster cannot vary over time; use --schedule constant"
     if not any(resource["name"] == "pods/resize" for resource in api.get("/api/v1")["resources"]):
         unsupported["resize"] = (
@@ -209,7 +211,7 @@ def installed_servers(api: Api, drivers: Collection[str], repository: str = REPO
     Raises
     ------
     PlatformError
-        The image or a server is missing, or the pod does not end.
+        The image or a server is missing, or the pod does not finish in time.
     """
     image, deadline = app_image(RUNTIME_TAG, repository), time.monotonic() + _TIMEOUT_S
     with _namespace(api) as name:
@@ -220,7 +222,7 @@ def installed_servers(api: Api, drivers: Collection[str], repository: str = REPO
                 raise PlatformError(explain_missing_images(images))
             if time.monotonic() > deadline:
                 raise PlatformError(
-                    f"the pod that prints the server versions of image {image} did not end within {_TIMEOUT_S:g} s; "
+                    f"the pod that prints the server versions of image {image} did not finish within {_TIMEOUT_S:g} s; "
                     "check its node"
                 )
             time.sleep(0.4)

@@ -72,7 +72,7 @@ class LogFile:
 
 
 def container_mark(request: SpawnContainer) -> str:
-    """Return the value of the environment variable `MARK` in a container's processes."""
+    """Return the value of the environment variable `FAULTSET_CONTAINER` in a container's processes."""
     return f"{request.uid}/{request.container}/{request.attempt}"
 
 

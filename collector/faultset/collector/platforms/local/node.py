@@ -151,7 +151,7 @@ class Execution:
     def expire(self, now: float) -> None:
         """Kill the command if its deadline has passed."""
         if now >= self._deadline:
-            self._reply.fail("the command did not end before its timeout")
+            self._reply.fail("the command did not finish before its timeout")
             send_signal(os.kill, self.pid, signal.SIGKILL)
 
     def _capture(self) -> None:

@@ -185,10 +185,10 @@ class MemcachedAdministrator(StoreAdministrator):
                 connection.sendall(b"flush_all\r\n")
                 line = connection.makefile("rb").readline()
         except OSError as error:
-            raise PlatformError(f"the store at {address}:{port} refused to {action}: {error}") from None
+            raise PlatformError(f"the store at {address}:{port} could not perform {action}: {error}") from None
         if line != b"OK\r\n":
             reason = line.decode(errors="replace").strip() or "the connection was closed"
-            raise PlatformError(f"the store at {address}:{port} refused to {action}: {reason}")
+            raise PlatformError(f"the store at {address}:{port} could not perform {action}: {reason}")
 
     def state(self, stream: str | None = None) -> dict[str, Any]:
         """Return a state in which nothing is refused."""

@@ -344,7 +344,7 @@ class PostgresAdministrator(StoreAdministrator):
         try:
             return asyncio.run(run())
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-            raise PlatformError(f"the store at {address}:{port} refused to {purpose}: {error}") from None
+            raise PlatformError(f"the store at {address}:{port} could not perform {purpose}: {error}") from None
 
 
 def initial_statements(account: str, credentials: Credentials) -> list[tuple[str, list[str]]]:

@@ -82,7 +82,7 @@ class RedisAdministrator(StoreAdministrator):
 
     @contextlib.contextmanager
     def connect(self, purpose: str, *, as_application: bool = False) -> Iterator[redis.Redis]:
-        """Yield a client of the administrator or the application; raise PlatformError if the server refuses."""
+        """Yield a client of the administrator or the application; raise PlatformError if the server fails."""
         access = self.access
         client = redis.Redis(
             host=access.address,
@@ -96,7 +96,9 @@ class RedisAdministrator(StoreAdministrator):
         try:
             yield client
         except (redis.RedisError, OSError) as error:
-            raise PlatformError(f"the store at {access.address}:{access.port} refused to {purpose}: {error}") from None
+            raise PlatformError(
+                f"the store at {access.address}:{access.port} could not perform {purpose}: {error}"
+            ) from None
         finally:
             client.close()
 
@@ -175,7 +177,7 @@ class RedisAdministrator(StoreAdministrator):
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
 
     def _server_pid(self) -> int:
-        with self.connect("report its process") as client:
+        with self.connect("report") as client:
             return int(client.info("server")["process_id"])
 
     def publish_unreadable(self, stream: str) -> None:

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 try:
                     _administer(arguments)
                 except OSError as error:
-                    raise PlatformError(f"the store refused to {arguments.verb}: {error}") from None
+                    raise PlatformError(f"the store could not perform {arguments.verb}: {error}") from None
             case _:
                 _replace_process(arguments)
     except FaultsetError as error:

@@ -101,7 +101,7 @@ def case_key(day: Day, fault: Mapping[str, str]) -> str:
 
 
 def find_days(root: Path) -> list[Day]:
-    """Return all days below a folder, in order; raise DataError without a fault list or a folder of fault-free data."""
+    """Return all days below a folder, in order; raise DataError if fault lists or fault-free data are missing."""
     days = []
     for fault_list in sorted(root.rglob(f"*{_FAULT_LIST}")):
         rca = fault_list.parent
@@ -141,7 +141,7 @@ def minutes_of(inject_ns: int) -> tuple[str, ...]:
 
 
 def collector_runs(folder: Path) -> Ints:
-    """Return the sorted times of collector runs from the metrics of the first pod; raise DataError without metrics."""
+    """Return the sorted times of collector runs from the metrics of the first pod; DataError if there are none."""
     files = list_files(folder, "metric")
     if not files:
         raise DataError(f"{folder / 'metric'} must hold metrics, but holds none; restore the folder")
