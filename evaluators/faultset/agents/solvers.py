@@ -163,9 +163,10 @@ def _read_prompts() -> dict[str, str]:
 
 
 _NOT_READY, _WARNING, _FAILED_CALLS, _LOUD_LOGS = 1000.0, 100.0, 10.0, 1.0
+"""Weights of the symptoms that the runbook looks for."""
 _MIN_ERROR_SHARE = 1.0
 """Smallest percentage of failed calls for which the called service is blamed."""
-_CALL = re.compile(r"^(\S+)\s+(\S+)\s+[\d.,]+\s+([\d.]+) %", re.MULTILINE)
+_CALL_LINE = re.compile(r"^(\S+)\s+(\S+)\s+[\d.,]+\s+([\d.]+) %", re.MULTILINE)
 
 
 @solver(name="random-agent")
@@ -278,7 +279,7 @@ def _find_failing_services(graph: str) -> dict[str, float]:
     """Return the failing services that call no other failing service, with their share of failed calls."""
     shares: dict[str, float] = {}
     callers: dict[str, set[str]] = {}
-    for caller, callee, share in _CALL.findall(graph):
+    for caller, callee, share in _CALL_LINE.findall(graph):
         callers.setdefault(callee, set()).add(caller)
         shares[callee] = max(shares.get(callee, 0.0), float(share))
     failing = {name for name, share in shares.items() if share >= _MIN_ERROR_SHARE}

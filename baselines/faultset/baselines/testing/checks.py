@@ -1,4 +1,4 @@
-"""Checks of the baseline contract; each takes a trial."""
+"""Checks of the baseline contract; each takes a `BaselineTrial`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from faultset.datasets.format.schemas import TABLES
 
 YEARS = {1999: 915_148_800, 2037: 2_114_380_800}
 """Year -> Unix time of its first second."""
-CONSTANTS = 50
+CONSTANT_SERIES = 50
 GAP_S = 12
 AFTER_S = 10
 """Seconds after a gap in which an alarm counts as caused by the gap."""
@@ -139,7 +139,7 @@ def _add_series(kind: str, values: Any, count: int = 1) -> Edit:
         series = rows.filter(pc.equal(rows["metric"].cast(pa.string()), metric.as_py()))  # type: ignore[attr-defined]
         parts = [rows]
         for number in range(count):
-            name = ROLES[number % len(ROLES)].format(number)
+            name = METRIC_NAMES[number % len(METRIC_NAMES)].format(number)
             for column, text in (("metric", name), ("kind", kind), ("labels", "{}")):
                 words = pa.array([text] * len(series)).cast(series[column].type)
                 series = with_column(series, column, words)
@@ -149,7 +149,7 @@ def _add_series(kind: str, values: Any, count: int = 1) -> Edit:
     return edit
 
 
-ROLES = (
+METRIC_NAMES = (
     "setting_{}",
     "container_cpu_share_{}",
     "container_memory_share_{}_bytes",
@@ -166,7 +166,7 @@ def _build_infinite_values(count: int) -> np.ndarray:
 
 
 UNINFORMATIVE = {
-    "fifty constant series": _add_series("gauge", lambda count: np.full(count, 7.0), CONSTANTS),
+    "fifty constant series": _add_series("gauge", lambda count: np.full(count, 7.0), CONSTANT_SERIES),
     "a series without samples": _add_series("gauge", lambda count: np.full(count, np.nan)),
     "a constant series with infinities": _add_series("gauge", _build_infinite_values),
     "a counter below zero": _add_series("counter", lambda count: -1.0 - np.arange(count, dtype=float)),
@@ -302,7 +302,7 @@ def check_service_names(trial: BaselineTrial) -> None:
     assert is_same, f"{trial.spec.name}: with renamed services it answers {answer} instead of {expected}"
 
 
-_SHAPES: dict[str, type] = {"detection": Detector, "localization": Localizer, "rca": Diagnoser}
+_PROTOCOLS: dict[str, type] = {"detection": Detector, "localization": Localizer, "rca": Diagnoser}
 
 
 def check_registration(trial: BaselineTrial) -> None:
@@ -310,7 +310,7 @@ def check_registration(trial: BaselineTrial) -> None:
     spec = trial.spec
     instance = spec.build()
     rules = {
-        f"an instance is a {_SHAPES[spec.task].__name__}": isinstance(instance, _SHAPES[spec.task]),
+        f"an instance is a {_PROTOCOLS[spec.task].__name__}": isinstance(instance, _PROTOCOLS[spec.task]),
         "its class has a docstring": bool((spec.factory.__doc__ or "").strip()),
         "title and paper are not empty": bool(spec.title and spec.paper),
         "complexity is empty or begins with O(": not spec.complexity or spec.complexity.startswith("O("),

@@ -22,7 +22,7 @@ from faultset.core.errors import UsageError, unknown_name
 from faultset.core.printable import printable
 from faultset.core.regular_files import read_regular
 
-COLUMNS = ("time_s", "rate_rps")
+RATE_COLUMNS = ("time_s", "rate_rps")
 MAX_ROWS = 20_000
 LARGEST_RATE_RPS = 10_000.0
 LATEST_S = 1e12
@@ -76,10 +76,10 @@ def _read_rows(path: Path) -> list[tuple[float, float]]:
     rows: list[tuple[float, float]] = []
     try:
         header = [cell.strip() for cell in next(lines, [])]
-        if missing := [column for column in COLUMNS if header.count(column) != 1]:
+        if missing := [column for column in RATE_COLUMNS if header.count(column) != 1]:
             columns = printable(", ".join(header)[:80]) or "empty"
             raise UsageError(f"{name} must have exactly one column {missing[0]}, but its first line is {columns}")
-        columns_at = [header.index(column) for column in COLUMNS]
+        columns_at = [header.index(column) for column in RATE_COLUMNS]
         for cells in lines:
             if any(cell.strip() for cell in cells):
                 rows.append(_parse_row(cells, columns_at, rows, f"line {lines.line_num} of {name}"))
@@ -96,7 +96,7 @@ def _parse_row(
     cells: list[str], columns_at: list[int], before: list[tuple[float, float]], origin: str
 ) -> tuple[float, float]:
     numbers: list[float] = []
-    for column, index in zip(COLUMNS, columns_at, strict=True):
+    for column, index in zip(RATE_COLUMNS, columns_at, strict=True):
         text = cells[index].strip() if index < len(cells) else ""
         try:
             number = float(text)

@@ -1,4 +1,4 @@
-"""Check the consistency of a spec across its fields."""
+"""Check a spec across its fields: references, names, configuration, workloads and cycles."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ T = TypeVar("T")
 Problem = tuple[FieldPath, str]
 """Path of a field, and the problem in one sentence."""
 
-LARGEST_OBJECT = 1 << 20
+MAX_OBJECT_BYTES = 1 << 20
 """Size limit of a ConfigMap or Secret in bytes."""
 RESERVED_VARIABLES = ("POD_NAME", "POD_IP", "POD_NAMESPACE", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """Variables that every container has."""
 
-_OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-_VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_OBJECT_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_VARIABLE_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 PROGRAMS = ("faultset-service", "faultset-store")
 
 
@@ -48,18 +48,18 @@ def configuration_problems(app: AppSpec) -> Iterator[Problem]:
     for field, objects in (("configs", app.configs), ("secrets", app.secrets)):
         for name, texts in objects.items():
             path = (field, name)
-            if not _OBJECT.fullmatch(name):
+            if not _OBJECT_NAME.fullmatch(name):
                 yield path, f"a name must consist of lower-case letters, digits, hyphens and dots, got {name!r}"
             if name in used_names:
                 yield path, f"{name!r} is the name of the object with {used_names[name]}; choose another name"
             contents = config_data({key: text or "" for key, text in texts.items()})
             size = sum(len(text.encode()) for text in contents.values())
-            if size > LARGEST_OBJECT:
+            if size > MAX_OBJECT_BYTES:
                 yield path, f"a ConfigMap or Secret must not exceed 1 MiB, got {size} bytes"
             for key, text in texts.items():
                 if field == "configs" and text is None:
                     yield (*path, key), "a key of a ConfigMap must have a value: text, or data that is written as JSON"
-                if not _KEY.fullmatch(key):
+                if not _OBJECT_KEY.fullmatch(key):
                     reason = f"a key must consist of letters, digits, hyphens, dots and underscores, got {key!r}"
                     yield (*path, key), reason
 
@@ -72,7 +72,7 @@ def container_problems(app: AppSpec, container: ContainerFields, parent_path: Fi
             yield (*parent_path, request), f"{request} must not exceed {limit} ({maximum:g}), got {value:g}"
     for name, variable in container.environment.items():
         field_path = (*parent_path, "environment", name)
-        if not _VARIABLE.fullmatch(name):
+        if not _VARIABLE_NAME.fullmatch(name):
             yield field_path, f"a variable must consist of letters, digits, hyphens, dots and underscores, got {name!r}"
         if name in RESERVED_VARIABLES or name.startswith("FAULTSET_"):
             yield field_path, f"{name} is set by the platform; choose another name"
@@ -149,7 +149,7 @@ def _check_folder(app: AppSpec, container: ContainerFields, field_path: FieldPat
             yield field_path, f"{path} overlaps {other}, which is already mounted; choose another folder"
 
 
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
+_SERVICE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?")
 
 
 def problems(app: AppSpec) -> Iterator[Problem]:
@@ -174,7 +174,7 @@ def _check_name(path: FieldPath, name: str, known: Collection[str]) -> Iterator[
 
 
 def _check_form(path: FieldPath, name: str) -> Iterator[Problem]:
-    if not _NAME.fullmatch(name):
+    if not _SERVICE_NAME.fullmatch(name):
         yield path, f"a name must be at most 53 lower-case letters, digits and hyphens, got {name!r}"
 
 

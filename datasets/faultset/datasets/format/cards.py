@@ -1,4 +1,4 @@
-"""Write the dataset card: a README with front matter for Hugging Face."""
+"""Write the dataset card, a README with front matter for Hugging Face, and measure the base rates that it shows."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def card_text(
         ]
         splits = f"## Splits\n\n{_table(['split', 'separated by', 'train', 'test'], rows)}\n\n"
     folder = "episodes/<id>" if has_episodes else "recordings/<id>/chunks/<number>"
-    compacted = _sampling(version_file.provenance.get("compacted_from"))
+    compacted = _sampling_note(version_file.provenance.get("compacted_from"))
     content = list_counts(episode=len(labels), recording=len(version_file.recordings))
     return f"""---
 pretty_name: {json.dumps(name)}
@@ -98,7 +98,7 @@ tags:
 - anomaly-detection
 - root-cause-analysis
 configs:
-{_configs(added, version_file)}
+{_config_entries(added, version_file)}
 ---
 
 # {name}
@@ -117,7 +117,7 @@ changed, and *none* without a fault.
 `{folder}/telemetry/` is the input of methods, `{folder}/truth/` the ground truth. Times are UTC nanoseconds,
 windows are half-open.
 
-{compacted}{"".join(_dictionary(table) for table in added_tables)}{splits}\
+{compacted}{"".join(_added_table_section(table) for table in added_tables)}{splits}\
 `versions/{version_file.version}.json` lists all files with their SHA-256.
 
 ## Reading
@@ -133,7 +133,7 @@ logs = load_dataset("<this folder>", "logs", split="train")
 {base_rates}## Provenance
 
 ```json
-{_provenance(version_file)}
+{_provenance_json(version_file)}
 ```
 
 {KEEP_MARK}
@@ -159,7 +159,7 @@ def _list_sizes(version_file: VersionFile, tables: Iterable[str]) -> Iterator[tu
     return ((table, f"{rows[table]:,}", f"{sizes[table] / 1e6:.2f}") for table in tables)
 
 
-def _sampling(source: Any) -> str:
+def _sampling_note(source: Any) -> str:
     """Describe the sampling of traces by a compaction; empty if it kept all."""
     share = source.get("traces") if isinstance(source, Mapping) else None
     if not isinstance(share, int | float) or not share < 1:
@@ -172,7 +172,7 @@ def _sampling(source: Any) -> str:
     )
 
 
-def _dictionary(table: AddedTable) -> str:
+def _added_table_section(table: AddedTable) -> str:
     rows = [
         (column.name, column.type, cell(column.unit), "yes" if column.nullable else "no", cell(column.meaning))
         for column in table.columns
@@ -187,12 +187,12 @@ def _dictionary(table: AddedTable) -> str:
 """
 
 
-def _provenance(version_file: VersionFile) -> str:
+def _provenance_json(version_file: VersionFile) -> str:
     # HTML tags in the provenance must not act as markup where the card is shown
     return json.dumps(version_file.provenance, indent=2, sort_keys=True).replace("<", "\\u003c")
 
 
-def _configs(added: Sequence[str], version_file: VersionFile) -> str:
+def _config_entries(added: Sequence[str], version_file: VersionFile) -> str:
     folders = []
     if version_file.episodes:
         folders += [("", "episodes/*/telemetry", [*TABLES, *added]), ("", "episodes/*/truth", [*TRUTH_TABLES])]
@@ -352,7 +352,7 @@ def _format_hours(stretches: Sequence[Stretch]) -> str:
 MIN_HEALTHY_S = 60
 """Chunks of recordings with less healthy time are left out."""
 _BAD_LEVELS = ("warning", "error", "fatal")
-_RATES = (
+_RATE_TITLES = (
     "error spans per 1,000",
     "warning and error lines per minute",
     "Warning events per hour",
@@ -375,7 +375,7 @@ class BaseRates(NamedTuple):
 def measure_base_rates(root: Path, label: Label) -> BaseRates:
     """Measure the rates of errors in the reference of an episode; a missing table counts as having no errors."""
     folder = root / EPISODES / label.episode / "telemetry"
-    return _measure(folder, [(label.view_start_ns, label.reference_end_ns)])
+    return _measure_healthy_time(folder, [(label.view_start_ns, label.reference_end_ns)])
 
 
 def measure_recording(path: Path, summary: RecordingSummary) -> Iterator[BaseRates]:
@@ -389,10 +389,10 @@ def measure_recording(path: Path, summary: RecordingSummary) -> Iterator[BaseRat
     for chunk in summary.chunks:
         healthy = subtract_intervals([(chunk.start_ns, chunk.end_ns)], busy)
         if sum(end - start for start, end in healthy) >= MIN_HEALTHY_S * SECOND_NS:
-            yield _measure(path / chunk.folder / "telemetry", healthy)
+            yield _measure_healthy_time(path / chunk.folder / "telemetry", healthy)
 
 
-def _measure(folder: Path, healthy: Sequence[Interval]) -> BaseRates:
+def _measure_healthy_time(folder: Path, healthy: Sequence[Interval]) -> BaseRates:
     hours = sum(end - start for start, end in healthy) / (3600 * SECOND_NS)
 
     def read(table: str, column: str, time: str = "time") -> list[str]:
@@ -429,7 +429,7 @@ def build_base_rate_table(
     if not any(rates.values()):
         return ""
     rows = [
-        (app, *map(_format_rates, _RATES, zip(*measured, strict=True)))
+        (app, *map(_format_rates, _RATE_TITLES, zip(*measured, strict=True)))
         for app, measured in sorted(rates.items())
         if measured
     ]
@@ -438,7 +438,7 @@ def build_base_rate_table(
 
 Medians of the {units}, with the 5 % and 95 % quantiles.
 
-{_table(["app", *_RATES], rows)}
+{_table(["app", *_RATE_TITLES], rows)}
 
 """
 

@@ -140,5 +140,5 @@ def test_a_process_that_ends_sends_its_last_spans_from_its_own_address() -> None
 
 
 def test_a_receiver_that_does_not_listen_delays_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing_module, "_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(tracing_module, "_SEND_TIMEOUT_S", 0.1)
     send("http://127.0.0.1:9", lambda tracing: tracing.server("/", {}, {}).end())

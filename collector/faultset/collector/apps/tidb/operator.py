@@ -35,7 +35,7 @@ _REPORTED_FIELDS = (
     "replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "currentRevision", "updateRevision",
 )  # fmt: skip
 STATUS_ATTEMPTS = 4
-_NAMES = {"pd": "PD", "tikv": "TiKV", "tidb": "TiDB"}
+_COMPONENT_TITLES = {"pd": "PD", "tikv": "TiKV", "tidb": "TiDB"}
 READY = "TiDB cluster is fully up and running"
 EVERY_S = 0.5
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 32.0
@@ -250,7 +250,7 @@ class Reconciler:
             if error.status != 422:
                 raise
             message = f"{verb.lower()} StatefulSet {name} failed error: {error}"
-            raise SyncFailure(f"Failed{verb}{_NAMES.get(name, name)}STS", name, message) from None
+            raise SyncFailure(f"Failed{verb}{_COMPONENT_TITLES.get(name, name)}STS", name, message) from None
 
 
 def _build_condition(kind: str, holds: bool, other_reason: str, message: str) -> Manifest:

@@ -24,9 +24,9 @@ _TRACE_ID_LIMIT = 1 << 64
 _TRACEPARENT = re.compile("([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 _SEND_PAUSE_S = 1.0
-_MAX_BUFFERED = 8192
+_MAX_BUFFERED_SPANS = 8192
 _BATCH_SPANS = 1024
-_TIMEOUT_S = 2.0
+_SEND_TIMEOUT_S = 2.0
 _RETRY_PAUSE_S = 0.5
 _FLUSH_S = 3.0
 _CONNECTION_AGE_S = 60.0
@@ -101,7 +101,7 @@ class Tracing:
         self._ended = sender.add if sender else lambda span: None
         self._sampled_below = round(sampling * _TRACE_ID_LIMIT)
 
-    def _start(
+    def _start_span(
         self, name: str, parent: Span | None, kind: Any, attributes: Mapping[str, Any], link: Span | None = None
     ) -> Span:
         span_id = random.getrandbits(64) or 1
@@ -119,16 +119,16 @@ class Tracing:
 
     def server(self, name: str, headers: Mapping[str, str], attributes: Mapping[str, Any]) -> Span:
         """Start the span of an incoming request as a child of the span in its headers."""
-        return self._start(name, _read_parent(headers), _KINDS.SPAN_KIND_SERVER, attributes)
+        return self._start_span(name, _read_parent(headers), _KINDS.SPAN_KIND_SERVER, attributes)
 
     def client(self, name: str, parent: Span | None, attributes: Mapping[str, Any]) -> Span:
-        return self._start(name, parent, _KINDS.SPAN_KIND_CLIENT, attributes)
+        return self._start_span(name, parent, _KINDS.SPAN_KIND_CLIENT, attributes)
 
     def internal(self, name: str, parent: Span | None) -> Span:
-        return self._start(name, parent, _KINDS.SPAN_KIND_INTERNAL, {})
+        return self._start_span(name, parent, _KINDS.SPAN_KIND_INTERNAL, {})
 
     def producer(self, name: str, parent: Span | None, attributes: Mapping[str, Any]) -> Span:
-        return self._start(name, parent, _KINDS.SPAN_KIND_PRODUCER, attributes)
+        return self._start_span(name, parent, _KINDS.SPAN_KIND_PRODUCER, attributes)
 
     def consumer(self, name: str, headers: Mapping[str, str], attributes: Mapping[str, Any], *, linked: bool) -> Span:
         """Start the span of a message that is processed.
@@ -137,7 +137,7 @@ class Tracing:
         """
         publisher = _read_parent(headers)
         parent, link = (None, publisher) if linked else (publisher, None)
-        return self._start(name, parent, _KINDS.SPAN_KIND_CONSUMER, attributes, link)
+        return self._start_span(name, parent, _KINDS.SPAN_KIND_CONSUMER, attributes, link)
 
     async def close(self) -> None:
         if self._sender is not None:
@@ -190,11 +190,11 @@ class SpanEncoder:
         request.CopyFrom(self._empty)
         encoded = request.resource_spans[0].scope_spans[0].spans
         for span in spans:
-            _encode(span, encoded.add())
+            _encode_span(span, encoded.add())
         return request.SerializeToString()
 
 
-def _encode(span: Span, message: trace_pb2.Span) -> None:
+def _encode_span(span: Span, message: trace_pb2.Span) -> None:
     message.trace_id, message.span_id = span.trace_id.to_bytes(16, "big"), span.span_id.to_bytes(8, "big")
     if span.parent_id is not None:
         message.parent_span_id = span.parent_id.to_bytes(8, "big")
@@ -271,16 +271,16 @@ class SpanSender:
     def add(self, span: Span) -> None:
         """Add a span to the buffer; needs a running event loop."""
         buffer = self._buffer
-        if len(buffer) < _MAX_BUFFERED:
+        if len(buffer) < _MAX_BUFFERED_SPANS:
             buffer.append(span)
         if self._sending is not None:
             return
         if len(buffer) >= _BATCH_SPANS:
-            self._begin()
+            self._begin_sending()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_SEND_PAUSE_S, self._begin)
+            self._timer = asyncio.get_running_loop().call_later(_SEND_PAUSE_S, self._begin_sending)
 
-    def _begin(self) -> None:
+    def _begin_sending(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -301,13 +301,13 @@ class SpanSender:
             self._client = HttpClient(
                 local=self._local,
                 names=Names(None),
-                dial_timeout_s=_TIMEOUT_S,
+                dial_timeout_s=_SEND_TIMEOUT_S,
                 max_age_s=_CONNECTION_AGE_S,
                 encrypted=self._encrypted,
             )
         head = f"{self._head}{len(body)}\r\n\r\n".encode()
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
+            async with asyncio.timeout(_SEND_TIMEOUT_S):
                 while True:
                     try:
                         status, _ = await self._client.request(self._host, self._port, head, body)
@@ -321,7 +321,7 @@ class SpanSender:
 
     async def close(self) -> None:
         """Send the remaining spans within a short time and close connections."""
-        self._begin()
+        self._begin_sending()
         if self._sending is not None:
             await asyncio.wait((self._sending,), timeout=_FLUSH_S)
             if self._sending is not None:

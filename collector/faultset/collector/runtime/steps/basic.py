@@ -1,4 +1,4 @@
-"""Steps that check requests, call services, set values, record telemetry and respond."""
+"""Steps that check requests, call services, publish messages, set values, record telemetry and respond."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _check_pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"{text!r} must be a regular expression, but: {error}") from None
+        raise ValueError(f"{text!r} must be a regular expression ({error})") from None
     return text
 
 

@@ -1,4 +1,4 @@
-"""Recordings from labelled series: one service, its metrics on a time axis, and windows with an anomaly."""
+"""Read labelled series, and turn them into recordings: one service, its metrics, and windows with an anomaly."""
 
 from __future__ import annotations
 
@@ -238,14 +238,14 @@ class LabelledSeries:
         return ForeignRecording(
             app=self.app,
             services=(self.service,),
-            chunks=partial(_chunks, self),
-            incidents=tuple(map(self._incident, self.anomalies)),
-            training_end_ns=self._training_end(),
+            chunks=partial(_build_chunks, self),
+            incidents=tuple(map(self._build_incident, self.anomalies)),
+            training_end_ns=self._find_training_end(),
             source_intervals_s={"metrics": self.step_ns / SECOND_NS},
             inputs=self.inputs,
         )
 
-    def _incident(self, window: AnomalyWindow) -> dict[str, Any]:
+    def _build_incident(self, window: AnomalyWindow) -> dict[str, Any]:
         if not self.times_ns[0] <= window.start_ns < window.end_ns <= self.end_ns:
             raise DataError(
                 f"anomalies of {self.service} must be between {utc_text(int(self.times_ns[0]))} and "
@@ -261,9 +261,8 @@ class LabelledSeries:
             "recover_start": window.end_ns,
         }
 
-    def _training_end(self) -> int | None:
-        """Return the end of the training part, or the start of an anomaly that spans this end; None if there is
-        none."""
+    def _find_training_end(self) -> int | None:
+        """Return the end of the training part, or the start of an anomaly that spans it; None without one."""
         if not self.training_rows:
             return None
         if self.training_rows >= len(self.times_ns):
@@ -278,7 +277,7 @@ class LabelledSeries:
         return end_ns if end_ns > self.times_ns[0] else None
 
 
-def _chunks(series: LabelledSeries) -> Iterator[ForeignChunk]:
+def _build_chunks(series: LabelledSeries) -> Iterator[ForeignChunk]:
     start_ns, end_ns = int(series.times_ns[0]), series.end_ns
     rows = max(1, CHUNK_SAMPLES // len(series.metrics))
     length_ns = min(max(series.step_ns * rows, (end_ns - start_ns) // _MAX_CHUNKS), _MAX_CHUNK_NS)

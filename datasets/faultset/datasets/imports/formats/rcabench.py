@@ -73,7 +73,7 @@ def _list_services(pack: Path) -> list[str]:
     return sorted(names - {"", *_LOADS})
 
 
-def _interval_s(pack: Path) -> float | None:
+def _measure_interval_s(pack: Path) -> float | None:
     """Return the median time between samples of the most frequent metric, at least a second."""
     for path in stage_files(pack, "metrics"):
         table = read_parquet(path, ["time", "TimeUnix", "metric", "MetricName", "service_name", "ServiceName"])
@@ -174,7 +174,7 @@ class RCABenchImport:
                 ),
                 "logs": lambda: (log_rows([read_parquet(path)], start, end) for path in files["logs"]),
             },
-            source_intervals_s={"metrics": _interval_s(pack)},
+            source_intervals_s={"metrics": _measure_interval_s(pack)},
             workload_entry=next((name for name in _ENTRIES if name in services), ""),
             metric_roles=METRIC_ROLES,
             label=label,
@@ -310,7 +310,7 @@ def _list_faults(record: Mapping[str, Any], path: Path) -> Iterator[str]:
 def _list_causes(record: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
     content = parse_or_keep(record.get("ground_truth"))
     truths = content if isinstance(content, list) else [content]
-    causes = [cause for truth in truths if isinstance(truth, Mapping) for cause in _causes_in(truth)]
+    causes = [cause for truth in truths if isinstance(truth, Mapping) for cause in _yield_causes(truth)]
     if not causes:
         causes = [build_cause(name) for name in dict.fromkeys(_list_targets(record))]
     if not causes:
@@ -318,7 +318,7 @@ def _list_causes(record: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
     return causes
 
 
-def _causes_in(truth: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _yield_causes(truth: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     services = [str(name) for name in truth.get("service") or () if name]
     metrics = [str(name) for name in truth.get("metric") or () if name]
     for service in services:

@@ -191,7 +191,6 @@ _RECORDER_KEYS = ("toolset_name", "schema_version")
 
 def _skip_recorder_header(content: Content, stream: IO[bytes]) -> Content:
     """Skip the header that HolmesGPT's recorder writes before the output of a tool, if there is one."""
-
     head, skipped = content.head, 0
     while skipped < 3:
         line, newline, rest = head.partition(b"\n")
@@ -211,9 +210,9 @@ def _skip_recorder_header(content: Content, stream: IO[bytes]) -> Content:
 
 _log = logging.getLogger(__name__)
 FACTS = "facts.json"
-_RULES_VERSION = 1
+_READERS_VERSION = 1
 """Incremented when readers change, so that files staged by an earlier release are read again."""
-_DATABASE = (
+_DATABASE_REFUSAL = (
     "{folder} is a data folder of Prometheus, which only Prometheus can read; use "
     '"faultset record --prometheus URL", or write it as text with "promtool tsdb dump-openmetrics {folder}"'
 )
@@ -275,7 +274,7 @@ def list_inputs(paths: Sequence[Path]) -> list[InputFile]:
         files = list(walk_files([path]))
         databases = _find_databases(files, path)
         inputs += [
-            InputFile(path=folder, name=folder.name, size=0, refusal=_DATABASE.format(folder=folder))
+            InputFile(path=folder, name=folder.name, size=0, refusal=_DATABASE_REFUSAL.format(folder=folder))
             for folder in databases
         ]
         for file in files:
@@ -371,7 +370,7 @@ def _stage_file(
     advance: Callable[[int], None],
 ) -> FileFacts:
     state = content.path.stat()
-    source = (_RULES_VERSION, str(content.path), content.name, state.st_size, state.st_mtime_ns)
+    source = (_READERS_VERSION, str(content.path), content.name, state.st_size, state.st_mtime_ns)
     key = [*source, asdict(rule), mapping.time_zone, redact.key]
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     folder, partial = stage / name, stage / f"{name}.incomplete"

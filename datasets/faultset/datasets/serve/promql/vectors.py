@@ -321,7 +321,7 @@ def _combine_sets(symbol: str, left: Vector, right: Vector, matching: Matching) 
     return Vector(labels=left.labels, values=left.values, present=left.present & (mask if symbol == "and" else ~mask))
 
 
-BUCKET = "le"
+BUCKET_LABEL = "le"
 
 ELEMENTWISE: Mapping[str, Callable[[Floats], Floats]] = {
     "abs": np.abs,
@@ -342,7 +342,7 @@ def histogram_quantile(level: Floats, buckets: Vector) -> Vector:
     usable = [row for row, labels in enumerate(buckets.labels) if _get_bound(labels) is not None]
     buckets = buckets.pick(usable)
     labels, values, present = [], [], []
-    for group, rows in group_rows(buckets.labels, lambda pairs: without(pairs, (BUCKET, NAME))).items():
+    for group, rows in group_rows(buckets.labels, lambda pairs: without(pairs, (BUCKET_LABEL, NAME))).items():
         bounds = np.array([_get_bound(buckets.labels[row]) for row in rows], dtype=float)
         order = np.argsort(bounds, kind="stable")
         bounds, counts, shown = bounds[order], buckets.values[rows][order], buckets.present[rows][order]
@@ -355,7 +355,7 @@ def histogram_quantile(level: Floats, buckets: Vector) -> Vector:
 
 def _get_bound(labels: Labels) -> float | None:
     try:
-        return float(dict(labels)[BUCKET])
+        return float(dict(labels)[BUCKET_LABEL])
     except (KeyError, ValueError):
         return None
 

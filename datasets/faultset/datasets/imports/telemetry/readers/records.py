@@ -1,4 +1,7 @@
-"""Recognise the format of JSON records by their keys, and pass each record to its reader."""
+"""Recognise the format of JSON records by their keys, and pass each record to its reader.
+
+The readers of Kubernetes objects and events, metric documents and Elastic's documents are in this module.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,7 @@ def _latest_change(resource: Mapping[str, Any], context: ReadingContext) -> int 
 
 _MAX_DEPTH = 8
 _WATCH_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED"})
-_BULK = frozenset({"index", "create", "update", "delete"})
+_BULK_ACTIONS = frozenset({"index", "create", "update", "delete"})
 _METRIC_DOCUMENTS = frozenset({"SUM", "GAUGE", "HISTOGRAM", "EXPONENTIAL_HISTOGRAM", "SUMMARY"})
 _RESOURCE_KEYS = (
     "scopeSpans", "scope_spans", "instrumentationLibrarySpans", "scopeMetrics", "scope_metrics",
@@ -164,7 +167,7 @@ class RecordReader:
         self.formats[name] = self.formats.get(name, 0) + 1
 
     def _read_known(self, value: Mapping[str, Any], depth: int, time_ns: int | None) -> bool:
-        for name, matches, read in _SHAPES:
+        for name, matches, read in _FORMATS:
             if matches(value):
                 self._count(name)
                 try:
@@ -302,7 +305,7 @@ def _read_metric_document(value: Mapping[str, Any], context: ReadingContext) -> 
             point.add(read_float(value[suffix]), f"{delta}{suffix}", f"_{suffix}")
 
 
-def _read_beat(value: Mapping[str, Any], context: ReadingContext) -> None:
+def _read_elastic_document(value: Mapping[str, Any], context: ReadingContext) -> None:
     """Read the numbers of a Kubernetes document of Elastic's agents as gauges."""
     flat = logs.flatten(value)
     time_ns = context.parse_time(flat.get("@timestamp"))
@@ -332,7 +335,7 @@ def _with_context(read: Callable[[Mapping[str, Any], ReadingContext], object]) -
 
 _Read = Callable[[RecordReader, Mapping[str, Any], "int | None"], Any]
 _read_jaeger_span = _with_context(traces.read_jaeger_span)
-_SHAPES: tuple[tuple[str, Callable[[Mapping[str, Any]], bool], _Read], ...] = (
+_FORMATS: tuple[tuple[str, Callable[[Mapping[str, Any]], bool], _Read], ...] = (
     ("OTLP", lambda value: any(name in value for name in _RESOURCE_KEYS), _with_context(otlp.read_resource)),
     ("Jaeger traces", _is_jaeger_trace, _with_context(traces.read_jaeger_trace)),
     ("Jaeger spans", _has("spanID", "operationName"), _read_jaeger_span),
@@ -394,12 +397,12 @@ _SHAPES: tuple[tuple[str, Callable[[Mapping[str, Any]], bool], _Read], ...] = (
     (
         "Elastic Kubernetes documents",
         lambda value: isinstance(value.get("kubernetes"), Mapping),
-        _with_context(_read_beat),
+        _with_context(_read_elastic_document),
     ),
     # The action line of a bulk request names the index of the next document.
     (
         "bulk requests",
-        lambda value: len(value) == 1 and bool(value.keys() & _BULK),
+        lambda value: len(value) == 1 and bool(value.keys() & _BULK_ACTIONS),
         lambda reader, value, time_ns: None,
     ),
 )
