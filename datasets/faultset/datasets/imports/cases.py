@@ -100,7 +100,7 @@ def _import_episode(
             summary = summarize_episode(writer.folder, writer.rows)
             catalogue_with(context.metric_roles)
             evidence_table(writer.folder)
-        except DataError as error:  # foreign names break our format
+        except DataError as error:  # names from the source may be invalid in this format
             raise DataError(f"{invalid}: {str(error).removeprefix(f'{writer.folder}/')}") from error
         for problem in find_label_problems(context, summary.label):
             raise DataError(f"{invalid}: {table_file('label')}: {problem}; restore the file")
@@ -202,7 +202,7 @@ def _import_in_pool(name: str, cases: Sequence[Case], out: Path, count: int) -> 
     # Libraries with threads do not survive a fork.
     with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_die_with_parent) as pool:
         try:
-            with _environment(_KEEP_FREED_MEMORY):
+            with _set_environment(_KEEP_FREED_MEMORY):
                 running: list[Future[ImportedCase]] = [pool.submit(_import_timed, name, case, out) for case in cases]
             for future in as_completed(running):
                 yield future.result()
@@ -235,7 +235,7 @@ def _import_timed(name: str, case: Case, out: Path) -> ImportedCase:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def _set_environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables within the block, unless they are set already."""
     new = {name: text for name, text in variables.items() if name not in os.environ}
     os.environ.update(new)
@@ -258,7 +258,7 @@ def _die_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-_INCIDENT: Mapping[str, Any] = {
+_INCIDENT_DEFAULTS: Mapping[str, Any] = {
     "system_level": None,
     "fault_type": None,
     "parameters": {},
@@ -309,7 +309,7 @@ def _write_chunks(foreign: ForeignRecording, writer: RecordingWriter, inputs: Se
     recording = writer.context.recording
     incidents = [
         # The opaque id of an incident is the same in every import.
-        {**_INCIDENT, **row, "incident": hashlib.sha256(f"{recording}\0{number}".encode()).hexdigest()[:12]}
+        {**_INCIDENT_DEFAULTS, **row, "incident": hashlib.sha256(f"{recording}\0{number}".encode()).hexdigest()[:12]}
         for number, row in enumerate(foreign.incidents)
     ]
     checks = [*inputs]

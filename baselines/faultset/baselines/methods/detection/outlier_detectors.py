@@ -244,8 +244,8 @@ class PCADetector(HeldOutDetector):
         return spe, t2
 
 
-LENGTH = 8
-CLIP = 20.0
+SUBSEQUENCE_LENGTH = 8
+PROFILE_CLIP = 20.0
 Pieces = npt.NDArray[np.floating]
 """[S, count, m] subsequences of each series."""
 
@@ -308,7 +308,7 @@ class MatrixProfileDetector(HeldOutDetector):
 
     silent_threshold = 1.0
 
-    def __init__(self, *, length: int = LENGTH) -> None:
+    def __init__(self, *, length: int = SUBSEQUENCE_LENGTH) -> None:
         self.length = length
 
     def score(self, episode: EpisodeView, held_out: HeldOut) -> Detection:
@@ -337,5 +337,5 @@ def _lasting_deviations(held_out: HeldOut) -> tuple[Matrix, Matrix]:
     reference = held_out.windows.reference
     mean, sd = mean_and_sd(reference)
     normal = deviations(reference, mean, with_metric_floor(sd, held_out.windows.series))
-    z = remove_spikes(np.vstack([normal, held_out.z])).clip(-CLIP, CLIP)
+    z = remove_spikes(np.vstack([normal, held_out.z])).clip(-PROFILE_CLIP, PROFILE_CLIP)
     return z[: len(normal)], z[len(normal) :]
