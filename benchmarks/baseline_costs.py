@@ -16,8 +16,9 @@ import gc
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,9 @@ class EpisodeSize:
     onset_s: int = 190
     interval_s: int = 1
     """Interval of metric samples."""
+    pods: int = 1
+    """Number of pods of each service; every pod has its own metric series."""
+    start_ns: int = START_NS
     log_lines: int = 144_000
     spans: int = 136_000
     requests: int = 14_000
@@ -99,24 +103,13 @@ def write_large_episode(root: Path, seed: int = 0, name: str = "large", size: Ep
     """Write an episode with a fault, by default as large as a standard one, and return its folder."""
     rng = np.random.default_rng(seed)
     windows = {
-        "view_start": START_NS,
-        "view_end": START_NS + size.length_s * SECOND_NS,
-        "reference_end": START_NS + size.reference_s * SECOND_NS,
+        "view_start": size.start_ns,
+        "view_end": size.start_ns + size.length_s * SECOND_NS,
+        "reference_end": size.start_ns + size.reference_s * SECOND_NS,
     }
     with EpisodeWriter(root, name, quick=True) as writer:
-        for table, make in {
-            "metrics": _metrics,
-            "spans": _spans,
-            "logs": _logs,
-            "events": _events,
-            "objects": _objects,
-            "requests": _requests,
-        }.items():
-            schema = pa.schema([field for field in TABLES[table] if field.name != "episode"])
-            columns = make(rng, size)
-            unknown = [None] * len(next(iter(columns.values())))
-            arrays = [_array(columns.get(field.name, unknown), field.type) for field in schema]
-            writer.write_table(table, [pa.table(arrays, schema=schema)])
+        for table, rows in draw_tables(rng, size):
+            writer.write_table(table, [rows])
         writer.write_context(
             EpisodeContext(
                 episode=name,
@@ -131,8 +124,24 @@ def write_large_episode(root: Path, seed: int = 0, name: str = "large", size: Ep
                 workload_entry=size.services[0],
             )
         )
-        writer.write_truth({**LABEL, **windows, "inject_start": START_NS + size.onset_s * SECOND_NS}, [], None)
+        writer.write_truth({**LABEL, **windows, "inject_start": size.start_ns + size.onset_s * SECOND_NS}, [], None)
         return writer.commit()
+
+
+def draw_tables(rng: np.random.Generator, size: EpisodeSize) -> Iterator[tuple[str, pa.Table]]:
+    """Yield name and rows of each telemetry table of a synthetic episode."""
+    for table, make in {
+        "metrics": _metrics,
+        "spans": _spans,
+        "logs": _logs,
+        "events": _events,
+        "objects": _objects,
+        "requests": _requests,
+    }.items():
+        schema = pa.schema([field for field in TABLES[table] if field.name != "episode"])
+        columns = make(rng, size)
+        unknown = [None] * len(next(iter(columns.values())))
+        yield table, pa.table([_array(columns.get(field.name, unknown), field.type) for field in schema], schema=schema)
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
@@ -147,13 +156,13 @@ def _metrics(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
     blocks: dict[str, list[Any]] = {name: [] for name in TABLES["metrics"].names}
     for number, service in enumerate(size.services):
         jitter = rng.uniform(0.1, 0.2)
-        times = START_NS + ((seconds + jitter) * SECOND_NS).astype(np.int64)
+        times = size.start_ns + ((seconds + jitter) * SECOND_NS).astype(np.int64)
         parts = [
             (row, component)
             for row in rows
             for component in (("sum", "count") if row.kind == "histogram" else (row.kind,))
         ]
-        for row, component in parts[:METRICS_PER_SERVICE]:
+        for (row, component), pod in product(parts[:METRICS_PER_SERVICE], range(size.pods)):
             still = row.role in ("state", "limits", "restarts")
             values = 10.0 + (0.0 if still else 1.0) * rng.standard_normal(len(seconds))
             if number == TARGET and row.role in ("cpu", "latency", "saturation"):
@@ -163,7 +172,7 @@ def _metrics(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
             suffix = f"_{component}" if component in ("sum", "count") else ""
             for name, value in {
                 "service": service,
-                "pod": f"{service}-6d9c8b7f4-x2k4f",
+                "pod": f"{service}-6d9c8b7f4-x2k4f" if pod == 0 else f"{service}-6d9c8b7f4-{pod:05d}",
                 "container": service,
                 "metric": row.metric + suffix,
                 "labels": canonical_json({"http_response_status_code": "200"}) if suffix else "{}",
@@ -182,7 +191,7 @@ def _spans(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
         depth[callee] = depth[caller] + 1
     per_trace = 1 + len(size.calls)
     traces = size.spans // per_trace
-    root_ns = START_NS + np.sort(rng.integers(0, (size.length_s - 2) * SECOND_NS, traces))
+    root_ns = size.start_ns + np.sort(rng.integers(0, (size.length_s - 2) * SECOND_NS, traces))
     ids = np.array([f"{value:016x}" for value in rng.integers(1, 2**62, (traces * per_trace))], dtype=object)
     trace_ids = np.array([f"{value:032x}" for value in range(1, traces + 1)], dtype=object)
     columns: dict[str, list[Any]] = {name: [] for name in TABLES["spans"].names}
@@ -191,7 +200,7 @@ def _spans(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
         caller = next((caller for caller, callee in size.calls if callee == service), None)
         kind = "server" if index % 2 == 0 else "client"
         owner = service if kind == "server" or caller is None else caller
-        slow = 5.0 * (index == TARGET) * (root_ns >= START_NS + size.onset_s * SECOND_NS)
+        slow = 5.0 * (index == TARGET) * (root_ns >= size.start_ns + size.onset_s * SECOND_NS)
         duration = (rng.gamma(4.0, 1e6, traces) * (1 + slow)).astype(np.int64)
         for name, value in {
             "time": root_ns + depth[service] * 1_000_000,
@@ -219,11 +228,13 @@ def _spans(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
 
 
 def _logs(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
-    times = START_NS + np.sort(rng.integers(0, size.length_s * SECOND_NS, size.log_lines))
+    times = size.start_ns + np.sort(rng.integers(0, size.length_s * SECOND_NS, size.log_lines))
     owner = rng.integers(0, len(size.services), size.log_lines)
     kinds = ("handled request", "cache hit for key", "wrote row", "opened connection", "closed connection")
     kind = rng.choice(len(kinds), size.log_lines, p=(0.6, 0.2, 0.1, 0.05, 0.05))
-    broken = (owner == TARGET) & (times >= START_NS + size.onset_s * SECOND_NS) & (rng.random(size.log_lines) < 0.3)
+    broken = (
+        (owner == TARGET) & (times >= size.start_ns + size.onset_s * SECOND_NS) & (rng.random(size.log_lines) < 0.3)
+    )
     numbers = rng.integers(0, 1000, size.log_lines)
     traces = rng.integers(0, 2**62, size.log_lines)
     messages = [
@@ -245,7 +256,7 @@ def _logs(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
 
 def _events(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
     return {
-        "time": [START_NS + size.onset_s * SECOND_NS],
+        "time": [size.start_ns + size.onset_s * SECOND_NS],
         "type": ["Normal"],
         "reason": ["ScalingReplicaSet"],
         "kind": ["Deployment"],
@@ -257,7 +268,7 @@ def _events(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
 
 
 def _objects(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
-    times = np.repeat(START_NS + 10 * SECOND_NS * np.arange(size.length_s // 10), len(size.services))
+    times = np.repeat(size.start_ns + 10 * SECOND_NS * np.arange(size.length_s // 10), len(size.services))
     names = list(size.services) * (size.length_s // 10)
     return {
         "time": times,
@@ -269,8 +280,8 @@ def _objects(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
 
 
 def _requests(rng: np.random.Generator, size: EpisodeSize) -> dict[str, Any]:
-    scheduled = START_NS + np.sort(rng.integers(0, (size.length_s - 2) * SECOND_NS, size.requests))
-    slow = scheduled >= START_NS + size.onset_s * SECOND_NS
+    scheduled = size.start_ns + np.sort(rng.integers(0, (size.length_s - 2) * SECOND_NS, size.requests))
+    slow = scheduled >= size.start_ns + size.onset_s * SECOND_NS
     failed = slow & (rng.random(size.requests) < 0.2)
     return {
         "scheduled": scheduled,

@@ -1,35 +1,41 @@
-"""Growth of processor time and memory with ten and a hundred times as many episodes, services or spans.
+"""Growth of processor time and memory with ten and a hundred times as much data.
 
-    python benchmarks/growth.py [--scale 10,100] [--only episodes,services,spans]
+    python benchmarks/growth.py [--scale 10,100] [--only episodes,services,series,spans,recording,campaign]
 
-Many episodes are copies of those of `datasets/sample`; services and spans grow in one synthetic episode. Each command
-runs in its own process. Processor time is summed over its processes, memory is the largest of them. The growth
-is the exponent of the last step: 0 is constant, 1 is linear.
+Many episodes are copies of those of `datasets/sample`; services, series (more pods of each service) and spans grow in
+one synthetic episode, and a recording grows from 15 minutes to 25 hours. "campaign" is the scheduling of empty episodes
+(`benchmarks/collection/worker_campaign.py`). Each command runs in its own process. Processor time is summed over its
+processes, memory is the largest of them. The growth is the exponent of the last step: 0 is constant, 1 is linear.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import click
-from baseline_costs import TARGET, EpisodeSize, write_large_episode
+import numpy as np
+from baseline_costs import LABEL, SERVICES, START_NS, TARGET, EpisodeSize, draw_tables, write_large_episode
 from evaluation_scale import link_episodes
 
+from faultset.core.times import SECOND_NS
+from faultset.datasets.format.context import RecordingContext
+from faultset.datasets.format.recordings import RecordingWriter
 from faultset.datasets.format.versions import create_version
 
 BASELINES = "ksigma,max-z,baro,pdiagnose,random"
 SAMPLE = Path(__file__).parents[1] / "datasets" / "sample"
 EPISODES = 10
-SERVICES = 8
 SPANS = 5_000
+CHUNK_S = 900
+CAMPAIGN = 100
 LINEAR = 1.1
 KIB_PER_MIB = 2**10
 
@@ -42,6 +48,9 @@ class Cost:
     memory_mib: float
 
 
+WriteDataset = Callable[[Path, int], Path]
+"""Writes a dataset into a folder, enlarged by a factor, and returns its path."""
+MeasureCommands = Callable[[Path, int], Iterator[tuple[str, Cost]]]
 LAUNCHER = """
 import json, os, resource, subprocess, sys
 process = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -51,27 +60,39 @@ print(json.dumps([process.returncode, process.stderr[-500:], usage.ru_utime + us
 """Runs a command from a small process, because a process inherits the peak memory of its parent."""
 
 
-def run(*arguments: str) -> Cost:
-    """Run a faultset command and return its cost."""
-    command = [str(Path(sys.executable).with_name(arguments[0])), *arguments[1:]]
+def run(program: str, *arguments: str) -> Cost:
+    """Run a command of faultset, or a script of this folder, and return its cost."""
+    script = Path(__file__).parent / program
+    start = [sys.executable, str(script)] if script.exists() else [str(Path(sys.executable).with_name(program))]
+    command = [*start, *arguments]
     launched = subprocess.run([sys.executable, "-S", "-c", LAUNCHER, *command], capture_output=True, check=True)
     code, message, cpu_s, memory_kib = json.loads(launched.stdout)
     if code:
-        raise click.ClickException(f"{' '.join(arguments)}: {message}")
+        raise click.ClickException(f"{' '.join(command)}: {message}")
     return Cost(cpu_s, memory_kib / KIB_PER_MIB)
 
 
-def measure_dataset(dataset: Path, folder: Path) -> Iterator[tuple[str, Cost]]:
-    """Yield the costs of commands that read a whole dataset."""
-    yield "verify", run("faultset", "dataset", "verify", str(dataset))
+def measure_commands(folder: Path, factor: int, write: WriteDataset) -> Iterator[tuple[str, Cost]]:
+    """Write a dataset and yield the costs of commands that read it whole."""
+    dataset = str(write(folder, factor))
+    yield "verify", run("faultset", "dataset", "verify", dataset)
     yield (
         f"evaluate --baselines {BASELINES}",
-        run("evaluate", str(dataset), "--baselines", BASELINES, "--out", str(folder / "results")),
+        run("evaluate", dataset, "--baselines", BASELINES, "--out", str(folder / "results")),
     )
-    yield "explore", run("faultset", "dataset", "explore", str(dataset), "--out", str(folder / "page.html"))
-    cases = folder / "cases"
-    yield "export --as rcaeval", run("faultset", "dataset", "export", str(dataset), str(cases), "--as", "rcaeval")
-    yield "import rcaeval", run("faultset", "dataset", "import", "rcaeval", str(cases), str(folder / "imported"))
+    yield "explore", run("faultset", "dataset", "explore", dataset, "--out", str(folder / "page.html"))
+    cases = str(folder / "cases")
+    if write is write_long_recording:
+        yield "export --as wide", run("faultset", "dataset", "export", dataset, cases, "--as", "wide")
+        return
+    yield "export --as rcaeval", run("faultset", "dataset", "export", dataset, cases, "--as", "rcaeval")
+    yield "import rcaeval", run("faultset", "dataset", "import", "rcaeval", cases, str(folder / "imported"))
+
+
+def measure_campaign(folder: Path, factor: int) -> Iterator[tuple[str, Cost]]:
+    """Yield the cost of scheduling a campaign."""
+    episodes = ["--episodes", str(CAMPAIGN * factor), "--workers", "4"]
+    yield "collect --scheduler, empty episodes", run("collection/worker_campaign.py", *episodes)
 
 
 def write_many_episodes(folder: Path, factor: int) -> Path:
@@ -86,14 +107,17 @@ def write_large_dataset(folder: Path, size: EpisodeSize) -> Path:
     return folder / "data"
 
 
+def name_services(count: int) -> tuple[str, ...]:
+    """Return names of services; the label's target is the eighth."""
+    return tuple(f"service-{chr(97 + number) if number <= TARGET else number}" for number in range(count))
+
+
 def write_many_services(folder: Path, factor: int) -> Path:
     """Write an episode with more services, each with the same number of series and calls a second."""
     return write_large_dataset(
         folder,
         EpisodeSize(
-            services=tuple(
-                f"service-{chr(97 + number) if number <= TARGET else number}" for number in range(SERVICES * factor)
-            ),
+            services=name_services(8 * factor),
             interval_s=15,
             log_lines=1_000 * factor,
             spans=1_000 * factor,
@@ -109,10 +133,49 @@ def write_many_spans(folder: Path, factor: int) -> Path:
     )
 
 
-SIZES: dict[str, Callable[[Path, int], Path]] = {
-    "episodes": write_many_episodes,
-    "services": write_many_services,
-    "spans": write_many_spans,
+def write_many_series(folder: Path, factor: int) -> Path:
+    """Write an episode with more pods of each service, each with its own metric series."""
+    size = EpisodeSize(services=SERVICES, interval_s=15, log_lines=1_000, spans=1_000, requests=1_000, pods=factor)
+    return write_large_dataset(folder, size)
+
+
+def write_long_recording(folder: Path, factor: int) -> Path:
+    """Write a longer recording, with an incident in every chunk."""
+    rng = np.random.default_rng(0)
+    size = EpisodeSize(services=SERVICES, length_s=CHUNK_S, onset_s=300, interval_s=15)
+    size = replace(size, log_lines=1_000, spans=5_000, requests=5_000)
+    context = RecordingContext(
+        recording="long",
+        app="large",
+        platform="synthetic",
+        source_intervals_s={"metrics": 15.0, "objects": 10.0},
+        services=SERVICES,
+        calls=size.calls,
+        workload_entry=SERVICES[0],
+    )
+    writer = RecordingWriter(folder / "data", context)
+    for number in range(factor):
+        start_ns = START_NS + number * CHUNK_S * SECOND_NS
+        chunk = replace(size, start_ns=start_ns)
+        tables = {table: [rows] for table, rows in draw_tables(rng, chunk)}
+        onset_ns = start_ns + size.onset_s * SECOND_NS
+        end_ns = onset_ns + 120 * SECOND_NS
+        incident = {name: LABEL[name] for name in ("fault", "targets", "root_causes", "parameters", "verdict", "seed")}
+        incident |= {"incident": f"i{number}", "inject_start": onset_ns, "inject_done": onset_ns}
+        incident |= dict.fromkeys(("recover_start", "recover_done", "healthy_again"), end_ns)
+        incident |= {"first_manifest": onset_ns}
+        writer.append(start_ns, start_ns + CHUNK_S * SECOND_NS, tables, truth={"incidents": [incident]})
+    create_version(folder / "data", provenance={})
+    return folder / "data"
+
+
+DIMENSIONS: dict[str, MeasureCommands] = {
+    "episodes": partial(measure_commands, write=write_many_episodes),
+    "services": partial(measure_commands, write=write_many_services),
+    "series": partial(measure_commands, write=write_many_series),
+    "spans": partial(measure_commands, write=write_many_spans),
+    "recording": partial(measure_commands, write=write_long_recording),
+    "campaign": measure_campaign,
 }
 
 
@@ -127,7 +190,7 @@ def compute_growth_exponent(values: Sequence[float], factors: Sequence[int]) -> 
 
 @click.command(help=__doc__)
 @click.option("--scale", default="10,100", show_default=True, help="Factors; at least two.")
-@click.option("--only", default=",".join(SIZES), show_default=True, help="Dimensions to grow.")
+@click.option("--only", default=",".join(DIMENSIONS), show_default=True, help="Dimensions to grow.")
 def main(scale: str, only: str) -> None:
     """Print a table of each command's costs and its growth."""
     factors = [1, *map(int, scale.split(","))]
@@ -139,9 +202,8 @@ def main(scale: str, only: str) -> None:
         costs: dict[str, list[Cost]] = {}
         for factor in factors:
             with tempfile.TemporaryDirectory() as folder:
-                for command, cost in measure_dataset(SIZES[name](Path(folder), factor), Path(folder)):
+                for command, cost in DIMENSIONS[name](Path(folder), factor):
                     costs.setdefault(command, []).append(cost)
-                shutil.rmtree(Path(folder) / "data")
         for command, measured in costs.items():
             cells = []
             for values in ([cost.cpu_s for cost in measured], [cost.memory_mib for cost in measured]):
