@@ -6,6 +6,7 @@ Many episodes are copies of those of `datasets/sample`; services, series (more p
 one synthetic episode, and a recording grows from 15 minutes to 25 hours. "campaign" is the scheduling of empty episodes
 (`benchmarks/collection/worker_campaign.py`). Each command runs in its own process. Processor time is summed over its
 processes, memory is the largest of them. The growth is the exponent of the last step: 0 is constant, 1 is linear.
+The table in benchmarks/growth.md is the output of this script.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ SPANS = 5_000
 CHUNK_S = 900
 CAMPAIGN = 100
 LINEAR = 1.1
+NOISE = 0.25
 KIB_PER_MIB = 2**10
 
 
@@ -180,12 +182,17 @@ DIMENSIONS: dict[str, MeasureCommands] = {
 
 
 def compute_growth_exponent(values: Sequence[float], factors: Sequence[int]) -> float:
-    """Return the exponent of the last step, after the cost at the smallest size was subtracted from all."""
-    base = values[0]
+    """Return the exponent of the last step.
+
+    The cost at the smallest size, which is mostly the start of the program, is subtracted unless the step before the
+    last added so little to it that the difference is noise.
+    """
+    base = values[0] if values[-2] - values[0] > NOISE * values[0] else 0.0
     last, previous = values[-1] - base, values[-2] - base
     if previous <= 0 or last <= 0:
         return 0.0
-    return math.log(last / previous) / math.log((factors[-1] - factors[0]) / (factors[-2] - factors[0]))
+    first = factors[0] if base else 0
+    return math.log(last / previous) / math.log((factors[-1] - first) / (factors[-2] - first))
 
 
 @click.command(help=__doc__)
