@@ -85,7 +85,7 @@ def measure_commands(folder: Path, factor: int, write: WriteDataset) -> Iterator
     yield "explore", run("faultset", "dataset", "explore", dataset, "--out", str(folder / "page.html"))
     cases = str(folder / "cases")
     if write is write_long_recording:
-        yield "export --as wide", run("faultset", "dataset", "export", dataset, cases, "--as", "wide")
+        yield "export --as tsb-ad", run("faultset", "dataset", "export", dataset, cases, "--as", "tsb-ad")
         return
     yield "export --as rcaeval", run("faultset", "dataset", "export", dataset, cases, "--as", "rcaeval")
     yield "import rcaeval", run("faultset", "dataset", "import", "rcaeval", cases, str(folder / "imported"))
