@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -300,8 +300,15 @@ def _count_targets(truths: Sequence[Truth]) -> dict[str, Any]:
     }
 
 
-def compute_costs(rows: Sequence[ResultRow]) -> dict[str, float]:
-    """Return the median times and memory of answers, as fields of an `Entry`."""
+class AnswerCosts(TypedDict):
+    """Median times and memory of answers, as fields of an `Entry`."""
+
+    seconds: float
+    fit_seconds: float
+    peak_bytes: float
+
+
+def compute_costs(rows: Sequence[ResultRow]) -> AnswerCosts:
     return {
         "seconds": median_or_nan(row.cpu_seconds if row.cpu_seconds is not None else row.seconds for row in rows),
         "fit_seconds": median_or_nan(row.fit_seconds for row in rows),

@@ -124,7 +124,7 @@ def _format_power(power: int) -> str:
     return f"{10 ** (power + 3)} ms" if power >= -3 else f"{10 ** (power + 6)} µs"
 
 
-def build_dots(points: Sequence[tuple[Entry, float, float]], tips: Mapping[str, str]) -> list[Content]:
+def build_dots(points: Sequence[tuple[Entry, float, float]], tips: Mapping[str, str]) -> tuple[Content, ...]:
     """Merge methods at the same position, and name as many points as fit, the highest first."""
     merged: dict[tuple[float, float], list[Entry]] = defaultdict(list)
     for entry, x, y in points:

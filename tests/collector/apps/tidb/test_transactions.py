@@ -205,7 +205,7 @@ async def test_a_transaction_that_fails_between_its_phases_leaves_no_lock(
 
 @in_loop
 async def test_a_row_that_was_written_since_the_start_is_a_conflict() -> None:
-    rows = TransactionalRows(Memory(), "account", lambda: NOW)
+    rows = TransactionalRows(cast(Any, Memory()), "account", lambda: NOW)
     await rows.prewrite({"1": {"id": "1", "balance": 5.0}}, START)
     await rows.commit(["1"], START, START + 2)
     with pytest.raises(RowError, match=f"WriteConflict: key 1 was committed at {START + 2} after {START + 1}"):
@@ -215,7 +215,7 @@ async def test_a_row_that_was_written_since_the_start_is_a_conflict() -> None:
 @in_loop
 async def test_a_lock_holds_back_readers_and_writers_until_it_is_too_old() -> None:
     now = NOW
-    rows = TransactionalRows(Memory(), "account", lambda: now)
+    rows = TransactionalRows(cast(Any, Memory()), "account", lambda: now)
     await rows.prewrite({"1": {"id": "1", "balance": 5.0}}, START)
     assert await rows.read(["1"], START - 1) == [{"id": "1", "balance": 100.0}]
     with pytest.raises(RowError, match="KeyIsLocked: key 1 is locked"):
@@ -231,7 +231,7 @@ async def test_a_lock_holds_back_readers_and_writers_until_it_is_too_old() -> No
 
 @in_loop
 async def test_a_row_that_is_not_there_is_read_as_nothing_also_while_it_is_locked() -> None:
-    rows = TransactionalRows(Memory(1), "account", lambda: NOW)
+    rows = TransactionalRows(cast(Any, Memory(1)), "account", lambda: NOW)
     await rows.prewrite({"9": {"id": "9", "balance": 5.0}}, START)
     assert await rows.read(["9"], START - 1) == [None]
     await rows.commit(["9"], START, START + 1)
