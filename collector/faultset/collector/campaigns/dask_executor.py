@@ -145,13 +145,13 @@ class EpisodeWorker:
 
 
 _worker: EpisodeWorker | None = None
-_creation = threading.Lock()
+_creation_lock = threading.Lock()
 
 
 def this_worker(max_concurrent: int = 1) -> EpisodeWorker:
     """Return the worker of this process; the first call creates it for `max_concurrent` concurrent episodes."""
     global _worker
-    with _creation:
+    with _creation_lock:
         if _worker is None:
             _worker = EpisodeWorker(EpisodeHost(max_concurrent))
         return _worker
@@ -196,11 +196,11 @@ def choose_worker(slots: Mapping[str, int], busy: Mapping[str, int]) -> str | No
 
 
 def count_slots(client: Client) -> dict[str, int]:
-    slots: Any = client.run_on_scheduler(_slots)
+    slots: Any = client.run_on_scheduler(_read_slots)
     return slots
 
 
-def _slots(dask_scheduler: Any) -> dict[str, int]:
+def _read_slots(dask_scheduler: Any) -> dict[str, int]:
     return {worker: int(number) for worker, number in dask_scheduler.resources.get(RESOURCE, {}).items()}
 
 
@@ -268,7 +268,7 @@ class DaskExecutor:
         self._ended.clear()
         done = [future for future in self._running if future.done()]
         with _translate_losses():
-            return [self._end(future, self._running.pop(future).waiting) for future in done]
+            return [self._end_episode(future, self._running.pop(future).waiting) for future in done]
 
     def stop(self) -> None:
         with _translate_losses():
@@ -284,7 +284,7 @@ class DaskExecutor:
     def _free_worker(self) -> str | None:
         return choose_worker(self._slots, Counter(episode.worker for episode in self._running.values()))
 
-    def _end(self, future: Future, waiting: WaitingEpisode) -> tuple[WaitingEpisode, EpisodeResult]:
+    def _end_episode(self, future: Future, waiting: WaitingEpisode) -> tuple[WaitingEpisode, EpisodeResult]:
         outcome, wall_s = _get_outcome(future, waiting.plan.episode)
         future.release()
         return waiting, EpisodeResult(plan=waiting.plan, outcome=outcome, attempts=waiting.attempt, wall_s=wall_s)

@@ -298,10 +298,10 @@ class IncidentCalibration:
         for planned in group:
             for onset_ns, last_ns in planned.healthy_onsets():
                 if onset_ns + min(self._lengths_ns) <= last_ns:
-                    self._test(planned, onset_ns, last_ns - onset_ns, next(next_lengths))
+                    self._test_windows(planned, onset_ns, last_ns - onset_ns, next(next_lengths))
             report()
 
-    def _test(self, planned: PlannedRecording, onset_ns: int, room_ns: int, length_ns: int) -> None:
+    def _test_windows(self, planned: PlannedRecording, onset_ns: int, room_ns: int, length_ns: int) -> None:
         """Test client requests in one window of a given length, and services in windows of all lengths that fit."""
         windows = planned.windows_around(onset_ns, min(length_ns, room_ns))
         requests = planned.recording.table("requests", windows.start_ns, windows.end_ns).to_pandas()

@@ -28,7 +28,7 @@ from faultset.datasets.training.columns import service_calls
 
 Answers = Mapping[str, Sequence[Mapping[str, Any]]]
 """Episode -> answers of methods."""
-_TIMES = ("inject_start_ns", "effective_ns", "first_manifest_ns", "recover_start_ns")
+_LABEL_TIMES = ("inject_start_ns", "effective_ns", "first_manifest_ns", "recover_start_ns")
 
 
 def episode_row(episode: Episode, *, truth: bool) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _describe_truth(episode: Episode, grid: TimeGrid) -> dict[str, Any]:
         "verdict": label.verdict,
         "parameters": json.dumps(dict(label.parameters), ensure_ascii=False),
     }
-    content |= {name.removesuffix("_ns"): grid.seconds(getattr(label, name)) for name in _TIMES}
+    content |= {name.removesuffix("_ns"): grid.seconds(getattr(label, name)) for name in _LABEL_TIMES}
     content["evidence"] = [
         {
             "check": row["check"],
@@ -218,7 +218,7 @@ class _Lanes:
             ):
                 self._get_row("", measure)[:] += np.bincount(steps[chosen], minlength=self.grid.steps)
             latency_ms = requests["latency_ns"].to_numpy(zero_copy_only=False).astype(float) / 1e6
-            self._quantiles("", steps, latency_ms, {"p50": 0.5, "p95": 0.95})
+            self._add_quantiles("", steps, latency_ms, {"p50": 0.5, "p95": 0.95})
         calls = service_calls(view)
         if calls.empty:
             return
@@ -231,9 +231,9 @@ class _Lanes:
                 self._get_row(name, "calls")[:] += np.bincount(steps[rows], minlength=self.grid.steps)
                 failed = calls["failed"].to_numpy()[rows]
                 self._get_row(name, "failed")[:] += np.bincount(steps[rows], failed, minlength=self.grid.steps)
-                self._quantiles(name, steps[rows], 1e3 * calls["seconds"].to_numpy()[rows], {"ms": 0.95})
+                self._add_quantiles(name, steps[rows], 1e3 * calls["seconds"].to_numpy()[rows], {"ms": 0.95})
 
-    def _quantiles(
+    def _add_quantiles(
         self, owner: str, steps: npt.NDArray[np.int64], values: npt.NDArray[np.float64], shares: Mapping[str, float]
     ) -> None:
         finite = np.isfinite(values)

@@ -40,7 +40,8 @@ from faultset.core.errors import PlatformError
 
 ADMINISTRATOR = "root"
 UNREADABLE = '{"order_id": '
-_TIMEOUT_S = 10.0
+"""Body of a message that is not valid JSON."""
+_SOCKET_TIMEOUT_S = 10.0
 _MISSING_KEY = "faultset:none"
 """Key that exists in no store."""
 _COMPARE_PAIRS = """
@@ -72,7 +73,7 @@ _REMOVED_COMMANDS = ("CONFIG", "MODULE", "DEBUG", "SAVE", "BGSAVE", "REPLICAOF",
 
 
 class RedisAdministrator(StoreAdministrator):
-    """See `StoreAdministrator`; `rights` of the application's account are arguments of `ACL SETUSER`."""
+    """Changes accounts, data and limits of a Redis server; `rights` of the account are arguments of `ACL SETUSER`."""
 
     system = "redis"
 
@@ -91,7 +92,7 @@ class RedisAdministrator(StoreAdministrator):
             password=access.credentials.application if as_application else access.credentials.administrator,
             protocol=2,
             decode_responses=True,
-            socket_timeout=_TIMEOUT_S,
+            socket_timeout=_SOCKET_TIMEOUT_S,
         )
         try:
             yield client
