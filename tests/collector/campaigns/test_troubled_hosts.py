@@ -19,14 +19,21 @@ import pytest
 
 from faultset.datasets.checks.verification import verify
 from faultset.datasets.dataset import open_dataset
-from tests.collector.campaigns.test_killed_campaigns import COMMAND, phases_of, processes_of, scratch_of, wait_for
+from tests.collector.campaigns.test_killed_campaigns import (
+    COMMAND,
+    OPTIONS,
+    phases_of,
+    processes_of,
+    scratch_of,
+    wait_for,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("working_folders")]
 
 INSTANTS = 40
 CAMPAIGN_S = 40.0
 """How long a campaign of one short episode takes about, from the start of the program on."""
-ONE_EPISODE = [*COMMAND, "--normal", "0"]
+ONE_EPISODE = [*COMMAND, *OPTIONS, "--normal", "0"]
 
 
 def start(root: Path) -> subprocess.Popen[str]:
