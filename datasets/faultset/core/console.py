@@ -15,10 +15,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
 
@@ -95,7 +96,19 @@ def _run_with_exit_codes(run: Callable[[], T]) -> T:
     # If stderr cannot be written either, only the exit code reports the error.
     with contextlib.suppress(OSError):
         click.echo(message, err=True)
+    for stream in (sys.stdout, sys.stderr):
+        _drop_unwritable(stream)
     raise click.exceptions.Exit(code)
+
+
+def _drop_unwritable(stream: TextIO) -> None:
+    """Discard what a stream cannot write; else the interpreter fails at its end, with an exit code of its own."""
+    try:
+        stream.flush()
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 def _explain_error(problem: Exception) -> FaultsetError | None:
