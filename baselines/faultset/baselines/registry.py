@@ -87,7 +87,7 @@ class BaselineSpec:
     own_detector: str | None = None
     """For a localizer, the detector that its paper uses. The localizer is also scored with that detector's alarm."""
     learns_from_references: bool = False
-    """Whether `fit` also receives training episodes with a fault, as views that end with the healthy reference."""
+    """Whether `fit` also receives training episodes with a fault, as views cut off at the end of the reference."""
     developed_on: tuple[str, ...] | None = None
     """Data that its authors used in development (`faultset.baselines.registry`); None if not declared."""
     extra: str = ""
@@ -217,7 +217,7 @@ def function_baseline(function: Callable[..., Any], name: str = "") -> BaselineS
         ) from None
     if name in _announced or name in plugins(GROUP):
         raise UsageError(f'the name "{name}" belongs to a baseline; give your function another name')
-    # A class in the function's module is identified and confined like any other method.
+    # With a class in the function's module, hashing and the sandbox treat it like any other method.
     body = {"__module__": function.__module__, "__doc__": function.__doc__, "function": function, "name": name}
     factory: Any = type("FunctionLocalizer", (_FunctionLocalizer,), body)
     return BaselineSpec(name=name, task="localization", factory=factory, title=name, paper="None; a function")

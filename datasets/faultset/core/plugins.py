@@ -30,9 +30,9 @@ _REINSTALL = "the installation of faultset is incomplete or out of date: run pip
 _Folders = tuple[tuple[str, int], ...]
 """Folders of `sys.path` with the time of their last change."""
 Accept = Callable[[str, Any], T]
-"""Turns the name of an entry point and the imported object into the extension of a group.
+"""Converts an entry point's name and its imported object into an extension.
 
-Raises UsageError or ValueError with the reason if the object is not such an extension.
+Raises UsageError or ValueError with the reason if the object is not an extension of the group.
 """
 
 

@@ -83,7 +83,7 @@ def utc_text(time_ns: int) -> str:
 
 
 def step_seconds(step: float | str) -> float:
-    """Return the length of a step in seconds; a text is a duration as on the command line.
+    """Return the length of a step in seconds; a string is parsed as a duration, as on the command line.
 
     >>> step_seconds("500ms"), step_seconds(2)
     (0.5, 2.0)

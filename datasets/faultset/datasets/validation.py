@@ -203,7 +203,7 @@ def _measure_text_bytes(column: pa.ChunkedArray) -> int:
 
 
 def _list_words(column: pa.ChunkedArray) -> set[str]:
-    """Return the texts of a column, including unused ones of its dictionaries."""
+    """Return the strings of a column, including unused ones of its dictionaries."""
     is_dictionary = pa.types.is_dictionary(column.type)
     arrays = [chunk.dictionary for chunk in column.chunks] if is_dictionary else [column.unique()]
     return {str(word) for words in arrays for word in words.drop_null().to_pylist()}

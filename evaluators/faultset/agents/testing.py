@@ -1,4 +1,4 @@
-"""The contract check for formats of recorded runs, for the tests of plug-ins."""
+"""Conformance check for formats of recorded runs, to be called from the tests of a plug-in."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LONGEST_S = 60.0
 def check_agent_format(name: str, sample: Path | str) -> None:
     """Check an installed format with a small sample of its runs.
 
-    1. Files are found in a stable order, and none in an empty folder.
+    1. Files are found in a stable order; an empty folder raises DataError.
     2. Runs have unique keys.
-    3. An import writes valid ATIF v1.7 files with the hashes in the table, is repeatable, and can be scored.
+    3. An import writes valid ATIF v1.7 files whose hashes match the table. It is repeatable and can be scored.
     4. A failed import leaves nothing behind.
     5. With random changes in a file, an import succeeds or fails with one sentence. The environment variable
        `FAULTSET_MUTATIONS` sets the number of changes, or their seeds: `2000-3000`.

@@ -32,7 +32,7 @@ class TraceHealth:
     healthy: Flags
     in_test_window: Flags
     abnormal: Flags
-    """Whether the trace is in the test window and took longer than its operations explain, or has an unusual error."""
+    """Whether the trace is in the test window and took longer than its operations explain or has an unusual error."""
 
 
 def find_trace_starts(spans: Spans) -> Ints:
@@ -110,7 +110,7 @@ MIN_G = 6.63
 
 @dataclass(frozen=True, kw_only=True)
 class Observations:
-    """[n] observations of one kind: a target that follows a source."""
+    """[n] observations of one kind: a source (event or service) and its outcome, the target."""
 
     source: Ints
     target: Ints
@@ -272,7 +272,7 @@ class ObservationKind:
 
 
 def observe_requests(spans: Spans, episode: EpisodeView, healthy_end_ns: int) -> list[ObservationKind]:
-    """Return observations of an episode's requests: successions of events, and slow spans."""
+    """Return observations of an episode's requests: which event follows which, and slow spans."""
     return episode.once(
         ("requests observed", healthy_end_ns), lambda: _observe_requests(spans, episode, healthy_end_ns)
     )

@@ -34,7 +34,7 @@ MAX_DEGREES_OF_FREEDOM = 4
 STOPPED_SHARE = 0.8
 """Share of the series of a service that must stop to count as evidence."""
 SILENCE = 4.0
-"""Strength of the evidence against a stopped service, multiplied by the share of services that did not stop."""
+"""Maximum strength of the evidence against a stopped service; scaled by the share of services that did not stop."""
 _LN10 = float(np.log(10.0))
 
 
@@ -118,9 +118,9 @@ def _remove_rollouts(
 def _compute_block_deviations(windows: Windows, is_recent: npt.NDArray[np.bool_]) -> tuple[Matrix, int, int]:
     """Return the largest deviation of a block since the alarm, the degrees of freedom, and the number of blocks.
 
-    A block is as long as the time since the alarm, but at most a fifth of the reference. Deviations are measured from
-    the reference and from the level right after it. The smaller deviation counts, because the reference may be from a
-    different day. If the two have different signs, the deviation is 0.
+    A block has the length of the time since the alarm, but at most a fifth of the reference. Deviations are measured
+    from the reference and from the level right after it. The smaller deviation counts, because the reference may be
+    from a different day. If the two have different signs, the deviation is 0.
     """
     values = windows.values[is_recent]
     length = max(1, min(len(values), len(windows.reference) // BLOCKS))
@@ -271,8 +271,8 @@ def _select_error_lines(episode: EpisodeView) -> pa.Table:
 def _find_minimum_counts(table: pa.Table, names: list[str], episode: EpisodeView, recent_s: float) -> Matrix:
     """Return the minimum number of lines that each service wrote in an interval of the reference.
 
-    Intervals are as long as the time since the alarm. Return 0 if fewer than three of them fit, because quiet periods
-    may then be normal.
+    Intervals have the length of the time since the alarm. Return 0 if fewer than three of them fit, because quiet
+    periods may then be normal.
     """
     start_ns, end_ns = episode.reference
     intervals = int((end_ns - start_ns) / 1e9 // recent_s)

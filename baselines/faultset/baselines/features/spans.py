@@ -28,7 +28,7 @@ _PEER_ATTRIBUTES = (
 
 
 def find_named_peers(texts: Sequence[str], position: Mapping[str, int]) -> Ints:
-    """Return the position of the service that each text of span attributes names, or -1; the last item is -1."""
+    """Return the index of the service that each string of attributes names, or -1; append another -1 for nulls."""
     plain_names = {_plain_name(name): code for name, code in position.items()}
     return np.array(
         [*(_find_named_peer(parse_state(text), position, plain_names) for text in texts), -1], dtype=np.int64
@@ -185,7 +185,7 @@ class Spans:
 
 @dataclass(frozen=True, kw_only=True)
 class Invocations:
-    """[m] calls of services by clients or other services, with or without a response."""
+    """[m] calls to services from clients or other services, with or without a response."""
 
     row: Ints
     """Span of the called service, or of the caller if there is no response."""
@@ -262,7 +262,7 @@ def _replace_missing_parents(
 ) -> Ints:
     """Replace missing parents with the innermost enclosing span that is a usual grandparent.
 
-    A kind of span is a usual grandparent if complete chains have it two levels above the same service and operation.
+    A kind of span is a usual grandparent if it is two levels above this service and operation in some complete trace.
     """
     if not orphan.any():
         return parent
@@ -386,7 +386,7 @@ def called_operations(
 ) -> tuple[Ints, Flags]:
     """Return the operation in the called service for each call, and whether such calls are ever answered.
 
-    Calls without a response get the operation of similar calls. Calls of stores are never answered, because stores send
+    Calls without a response get the operation of similar calls. Calls to stores are never answered, because stores send
     no spans.
 
     Parameters

@@ -241,7 +241,7 @@ class Verbs:
             return {"error": str(error)}
 
     def find_capabilities(self) -> dict[str, Any]:
-        """Return why impairment kinds or `kill` do not work here; only failing ones have a reason."""
+        """Return the unsupported impairment kinds (and `kill`), each with the reason."""
         return {"reasons": dict(self._unsupported)}
 
     def read_node(self, reset: bool = False) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class CpuPressure:
             self._samples.popleft()
 
     def use(self, window_s: float = 10.0) -> CpuUse | None:
-        """Return the CPU use of the last `window_s`; None before enough measurements."""
+        """Return the CPU use of the last `window_s`; None until there are enough measurements."""
         self.sample()
         end, waited_s, idle_s = self._samples[-1]
         start, waited_before_s, idle_before_s = next(sample for sample in self._samples if sample[0] >= end - window_s)
@@ -113,7 +113,7 @@ class CpuPressure:
         return use is not None and use.is_busy
 
     def scaled_s(self, deadline_s: float) -> float:
-        """Extend a deadline by the current CPU shortage.
+        """Scale a deadline by the current CPU shortage.
 
         >>> CpuPressure(lambda: 0.0).scaled_s(60.0)
         60.0

@@ -56,7 +56,7 @@ class FaultRecord:
     rng: np.random.Generator
     """Random generator of the injection; every repetition uses a copy."""
     course: Course | None = None
-    """How the fault acts over time; None for its default."""
+    """Intensity of the fault over time; None for its default."""
     before: Any = None
     """Result of the fault's `observe` before the injection."""
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class EpisodeRecord:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters of the fault, of several faults by target, or of the change without a fault."""
+        """Parameters of the fault; by target if there are several; those of the harmless change if there is none."""
         if not self.faults:
             return self.change
         if len(self.faults) == 1:

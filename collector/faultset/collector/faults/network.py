@@ -32,7 +32,7 @@ def impair_pod(
     course: Course | None = None,
     **further: Any,
 ) -> Parameters:
-    """Disturb the newest pod of a service; return the pod, the parameters and the course."""
+    """Disturb the newest pod of a service; return the pod, the parameters and the intensity over time."""
     pod, over_time = get_pod_name(platform, target), course.as_parameters() if course else {}
     platform.impair(pod, kind(**parameters, **further, **over_time))
     return {"pod": pod, **parameters, **over_time}

@@ -94,8 +94,8 @@ class FaultSpec:
     also_accepted: Callable[[AppSpec, str], tuple[str, ...]] = lambda app, target: ()
     """Further names that count as correct answers."""
     schedules: tuple[Schedule, ...] = ()
-    """Supported schedules besides `constant`. A fault with schedules takes a further argument `course`, None for its
-    default behaviour, and returns the course among its parameters.
+    """Supported schedules besides `constant`. A fault with schedules takes a further argument `course`, its intensity
+    over time or None for the default, and returns the course among its parameters.
     """
     intensity: str = ""
     """Range of the drawn strength, in a few words; empty if the strength is fixed."""

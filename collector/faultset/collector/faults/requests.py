@@ -23,7 +23,7 @@ _MIN_REQUESTS = 10
 
 
 def draw_requests(platform: Platform, target: str, rng: Generator, course: Course | None = None) -> dict[str, Any]:
-    """Draw the share of requests, their caller, sometimes an operation, and the course unless one is given.
+    """Draw the share of requests, their caller, sometimes an operation, and without `course` the intensity over time.
 
     If the platform cannot distinguish callers, the fault affects all requests to the target or the operation.
     """

@@ -49,7 +49,7 @@ def cpu_cores(platform: Platform, pod: str, *, window_s: float = 15.0) -> float:
 
 
 def counter_now(platform: Platform, pod: str, metric: str) -> float:
-    """Return the newest value of one of the pod's counters; 0 without samples."""
+    """Return the newest sample of one of the pod's metrics; 0 without samples."""
     table = _read_samples(platform, pod, metric, 15.0)
     return table["value"][-1].as_py() if table.num_rows else 0.0
 

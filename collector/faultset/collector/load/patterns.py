@@ -240,7 +240,7 @@ def parse_pattern(text: str) -> LoadPattern:
 
 
 def parse_number(subject: str, text: str, low: float, high: float) -> float:
-    """Return the number in a text; raise UsageError, which names the subject, if it is out of range."""
+    """Return the number in a string; raise UsageError, which names the subject, if it is out of range."""
     try:
         number = float(text)
     except ValueError:

@@ -37,7 +37,7 @@ class Region:
 
 
 def parse_regions(text: str) -> tuple[Region, ...]:
-    """Return the regions of a text such as `eu=0.6:20ms,us=0.4:90ms`; raise UsageError if one is invalid."""
+    """Return the regions in a string such as `eu=0.6:20ms,us=0.4:90ms`; raise UsageError if one is invalid."""
     regions: list[Region] = []
     for item in filter(None, (word.strip() for word in text.split(","))):
         match = _REGION.fullmatch(item)

@@ -392,7 +392,7 @@ def apply_patch(current: Object, text: str, kind_of_patch: str) -> Object:
 
 
 def parse(text: str) -> Any:
-    """Parse a text as JSON or YAML; raise CommandRefused if it is neither."""
+    """Parse a string as JSON or YAML; raise CommandRefused if it is neither."""
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Requests for campaigns and the checks of their numbers."""
+"""Campaign requests and their range checks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class CampaignRequest:
     Attributes
     ----------
     faults, apps, targets, platform, seed, repeat, normal, mix, step_s, trace_sampling, sources, regions
-        Options of `CampaignOptions` without duplicate names; `all` is replaced by all applications.
+        Options of `CampaignOptions` without duplicate names; `all` is replaced by the built-in applications that
+        the platform can deploy.
     concurrent, schedule, spread, no_fault, injector, stores
         Options of `CampaignOptions`; None for the platform's own injector and for Redis.
     rate_rps, load, rollouts

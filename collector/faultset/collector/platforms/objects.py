@@ -171,7 +171,7 @@ class EventRecorder:
 class ObjectState:
     """The state of an object from `time_ns` on.
 
-    `state` is None after deletion; `data` contains the texts of a ConfigMap.
+    `state` is None after deletion; `data` contains the strings of a ConfigMap.
     """
 
     time_ns: int

@@ -134,7 +134,7 @@ class MessageConsumer:
     async def run(self) -> None:
         """Take, process and acknowledge messages until cancelled; wait a second after each failure of the broker.
 
-        The lag is measured even if the account may no longer take messages.
+        The lag is measured even if the account has lost the right to read messages.
         """
         has_joined, may_log = False, True
         while True:
@@ -247,7 +247,7 @@ class BackgroundErrorEmitter:
             await asyncio.sleep(self._delay_s * random.random())
 
     def is_healthy(self) -> bool:
-        """Draw whether the next health probe succeeds."""
+        """Decide at random whether the next health probe succeeds."""
         return random.random() >= self._rates.unhealthy_answers
 
     async def _upload(self) -> None:
@@ -275,7 +275,7 @@ _PAGE_CONTENT = bytes(range(256)) * 16
 
 
 class Heap:
-    """Live data and garbage of one process, with the metrics of the original program's language, if given."""
+    """Live data and garbage of one process, with the runtime metrics of the original's language, if one is given."""
 
     def __init__(self, use: HeapUse, metrics: Metrics, language: Language | None):
         self._use, self._metrics = use, metrics

@@ -123,7 +123,7 @@ def find_mount(path: str, variables: Mapping[str, str] | None = None) -> Path:
 
 
 class WatchedText:
-    """A text file that is read again if it has changed; the text is None while the file does not exist."""
+    """A text file that is read again if it has changed; its content is None while the file does not exist."""
 
     def __init__(self, path: Path):
         self.path = path

@@ -1,7 +1,7 @@
-"""Personas: log lines, error texts and start-up behaviour of an application's programs.
+"""Personas: log lines, error messages and start-up behaviour of an application's programs.
 
 `Persona` imitates no particular program. An application that imitates real programs, with their log lines and error
-texts, derives from it in the `persona.py` of its folder.
+messages, derives from it in the `persona.py` of its folder.
 """
 
 from __future__ import annotations

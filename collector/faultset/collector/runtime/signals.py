@@ -15,7 +15,7 @@ Level = Literal["trace", "info", "warning", "error", "fatal", "panic"]
 
 
 class LogFormat:
-    """Format of log lines; personas override it."""
+    """Format of log lines; each imitated program overrides it."""
 
     def format_line(self, time_s: float, level: Level, location: str, message: str) -> str:
         """Return a log line without its line break."""

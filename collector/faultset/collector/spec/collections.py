@@ -88,9 +88,9 @@ def _check_graphs(value: Any) -> Any:
 class Generated(FrozenModel):
     """Documents for the indices `i` from `first` to `last`, optionally only for multiples of a number.
 
-    A field is a constant, a text in which `{i}` is replaced by the index, a list or mapping of such values, or one of
+    A field is a constant, a string in which `{i}` is replaced by the index, a list or mapping of such values, or one of
     the rules `{start: a, step: b}` (a + b * i), `{cycle: [...]}` (values in turn), `{sha256: text}` (hexadecimal) and
-    `{neighbours: graph, text: "{n}", at_most: c}` (a text for each neighbour `n` of the index in a `RandomGraph`;
+    `{neighbours: graph, text: "{n}", at_most: c}` (a string for each neighbour `n` of the index in a `RandomGraph`;
     without `text` its number, without `at_most` all neighbours).
     """
 

@@ -122,13 +122,13 @@ def _to_variable(value: Any) -> Any:
 Environment = dict[str, Annotated[Variable, BeforeValidator(_to_variable)]]
 """Variables by name."""
 ConfigTexts = dict[str, Any]
-"""Contents of a ConfigMap by key: texts, or values that are written as JSON."""
+"""Contents of a ConfigMap by key: strings, or values that are written as JSON."""
 SecretTexts = dict[str, str | None]
 """Contents of a Secret by key; a missing value is generated at each deployment."""
 
 
 def config_data(texts: Mapping[str, Any]) -> dict[str, str]:
-    """Convert the contents of a ConfigMap to texts.
+    """Convert the contents of a ConfigMap to strings.
 
     >>> config_data({"a": "text", "b": {"c": 1}})
     {'a': 'text', 'b': '{\\n  "c": 1\\n}'}

@@ -86,7 +86,7 @@ def encoded(text: str) -> str:
 
 
 def decoded(text: str) -> str:
-    """Decode a text from the data of a Secret.
+    """Decode a string from the data of a Secret.
 
     >>> decoded(encoded("word"))
     'word'

@@ -84,7 +84,7 @@ class ChoiceDraw(FrozenModel):
 
 
 class TextDraw(FrozenModel):
-    """A text in which `{name}` is replaced by an earlier field."""
+    """A string in which `{name}` is replaced by an earlier field."""
 
     kind: Literal["text"]
     text: str

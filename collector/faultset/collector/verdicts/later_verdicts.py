@@ -1,10 +1,10 @@
 """Judge episodes and incidents again with limits that were measured later.
 
-Recordings with the same settings are calibrated together. Windows as long as the incidents' windows are placed in their
-healthy stretches, and each service gets a score in each window. An incident is latent if its target's score exceeds the
-limit that 1 % of the healthy scores exceed. The test of client requests runs on the healthy windows too, which measures
-its false alarms. Windows may contain decoys. A service whose pods a decoy replaced is not scored, and an incident with
-such a target is not judged.
+Recordings with the same settings are calibrated together. Place windows of the incidents' lengths in the healthy
+stretches of these recordings, and score each service in each window. An incident is latent if its target's score
+exceeds the limit that 1 % of the healthy scores exceed. The test of client requests runs on the healthy windows too,
+which measures its false alarms. Windows may contain decoys. A service whose pods a decoy replaced is not scored, and an
+incident with such a target is not judged.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def judge_later(episode: Episode, calibrations: Iterable[Calibration]) -> tuple[
 
 
 def update_accepted_names(label: Label, plan: Plan) -> Label:
-    """Return a label whose root causes accept the names of this release."""
+    """Return the label with the accepted names that this release defines for each root cause."""
     specs = faults()
     if not all(planned.fault in specs for planned in plan.faults):
         return label

@@ -246,7 +246,7 @@ def select_scores(services: Sequence[str], scores: Iterable[LatentScore]) -> lis
 def latent_evidence(
     score: LatentScore, limit: float | None, rule: str, *, p_value: float | None = None
 ) -> dict[str, Any]:
-    """Return the evidence row of a service's latent test; `rule` is a text about the limit, or why it is None."""
+    """Return the evidence row of a service's latent test; `rule` describes the limit, or says why it is None."""
     return {
         "check": LATENT,
         "subject": f"{score.service} {score.series}",

@@ -102,7 +102,7 @@ def _filled_frame(dataset: Dataset, episode: str, options: ExportOptions) -> pd.
 
 
 def _file_word(text: str) -> str:
-    """Return a text as one word of a file name.
+    """Return a string as one word of a file name.
 
     >>> _file_word("my data/2")
     'my-data-2'

@@ -1,4 +1,4 @@
-"""The truth of a recording: its incidents and their splits, and the facts about it that go into a version."""
+"""The truth of a recording: its incidents, the splits of recordings, and the summary stored in a version."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ _SHARES = {"train": 0.5, "test": 0.25, "validation": 0.25}
 _SUBSETS = ("train", "test", "validation", "train")
 """Subsets that the recordings of an application are assigned to, in turn."""
 TRAINING = "training"
-"""Name of the check of an imported recording whose time is the end of the training part that its source defines."""
+"""Name of the check that records, for an imported recording, when the training part of its source ends."""
 
 
 @dataclass(frozen=True, kw_only=True)

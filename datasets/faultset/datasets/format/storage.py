@@ -47,7 +47,7 @@ class Compression:
     codec: str
     level: int | None = None
     is_searched: bool = False
-    """Whether to search for the smallest encoding of each column and to omit the descriptions of columns."""
+    """Whether to search for the smallest encoding of each column and to omit the embedded Arrow schema."""
 
 
 SMALL = Compression("zstd", 5)
@@ -271,7 +271,7 @@ _MAX_SORT_KEY = np.iinfo(np.int64).max
 
 
 def order_of(table: str, rows: pa.Table) -> np.ndarray | None:
-    """Return the row indices that sort a table as it is stored; None if it is sorted."""
+    """Return the row indices that put a table into storage order; None if it already is."""
     return _sort_series(rows) if table == "metrics" else _sort_times(rows, time_column(table))
 
 

@@ -91,7 +91,7 @@ def wide_frame(
 
 
 def _build_index(keys: Sequence[Key]) -> pd.MultiIndex:
-    """Return the same as `MultiIndex.from_tuples` in a tenth of the time."""
+    """Return the result of `MultiIndex.from_tuples` in a tenth of its time."""
     levels, codes = [], []
     for words in zip(*keys, strict=True) if keys else ((), ()):
         level = sorted(set(words))

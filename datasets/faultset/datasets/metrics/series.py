@@ -71,7 +71,7 @@ def _clean_values(values: Array, starts: Array, kinds: list[str | None]) -> Arra
 
 
 def increases(series: Series) -> tuple[Array, Array]:
-    """Return each sample's increase since the previous one and the seconds between; NaN for first samples.
+    """Return each sample's increase since the previous one and the seconds between the two; NaN for first samples.
 
     A decrease means that the counter restarted at zero. A label set that appears later than others of its metric and
     container also started at zero, at the time of the previous sample of the others.
@@ -118,7 +118,7 @@ def _find_births(series: Series) -> Iterator[tuple[int, int]]:
 
 
 def _codes_and_words(column: pa.ChunkedArray) -> tuple[Array, list[str | None]]:
-    """Return a code per row and the text of each code; null is one of the texts."""
+    """Return a code per row and the string of each code; null is one of the strings."""
     if not len(column):
         return np.zeros(0, dtype=np.int32), []
     array = as_array(column)

@@ -133,7 +133,7 @@ class RecordingView:
         name
             metrics, spans, logs, events, objects, requests, or an added table; see `tables`.
         start, end
-            Half-open window: UTC nanoseconds, timestamps or ISO texts; by default the whole recording.
+            Half-open window: UTC nanoseconds, timestamps or ISO strings; by default the whole recording.
         columns
             Columns to read; all by default.
         filters

@@ -35,9 +35,9 @@ _SECRET_KEY = re.compile(r"passw|secret|token|credential|(?:private|api|access)[
 
 
 def render_texts(config_map: Mapping[str, Any]) -> str | None:
-    """Return the texts of a ConfigMap as canonical JSON; None if they are too long.
+    """Return the strings of a ConfigMap as canonical JSON; None if they are too long.
 
-    Texts are hidden if their key looks like a secret's.
+    Strings are hidden if their key looks like a secret's.
     """
     texts = {key: HIDDEN if _SECRET_KEY.search(key) else text for key, text in (config_map.get("data") or {}).items()}
     rendered = canonical_json(texts)

@@ -140,7 +140,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_tables(view: EpisodeView) -> SharedTables:
-    """Return the tables of another session about the same, unchanged files, or new tables."""
+    """Return the tables of another session on the same unchanged files, or new tables."""
     try:
         files = view.file_stamps
     except (DataError, OSError):

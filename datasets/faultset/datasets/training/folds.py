@@ -106,9 +106,9 @@ def folds_of_split(
 def cross_folds(truths: Sequence[FoldMember], count: int = 2, *, repeat: int | None = None) -> list[Fold]:
     """Divide a dataset into folds; each is scored by models that learned from the others.
 
-    Every episode is scored once, by a model that saw neither the episode nor its cluster. Clusters are assigned in the
-    order of the version, shuffled if `repeat` is given, each to the fold with the fewest episodes of its application
-    and fault, so that folds are similar.
+    Every episode is scored once, by a model that saw neither the episode nor its cluster. Go through the clusters in
+    the order of their first episodes, or shuffled if `repeat` is given. Assign each to the fold with the fewest
+    episodes of its application and fault, so that folds are similar.
     """
     order = _build_clusters(truths)
     if repeat is not None:
@@ -151,7 +151,10 @@ def _build_clusters(truths: Sequence[FoldMember]) -> list[list[FoldMember]]:
 
 
 def _leave_one_out(name: str, truths: Sequence[FoldMember]) -> list[Fold]:
-    """Build a fold per value; fault-free episodes follow their application or are distributed evenly."""
+    """Build one fold per fault, set of targets or application.
+
+    Fault-free episodes stay with their application in `leave-one-app-out`; otherwise they are spread evenly.
+    """
     value_of = _LEFT_OUT[name]
     by_app = name == "leave-one-app-out"
     values = list(dict.fromkeys(value_of(truth) for truth in truths if truth.faulty or by_app))

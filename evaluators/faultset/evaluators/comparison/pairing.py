@@ -111,7 +111,7 @@ _COMPARED_FIELDS = ("fault", "targets", "causes", "candidates", "diagnoses", "ve
 
 
 def compare(old: Run | Evaluation | str | Path, new: Run | Evaluation | str | Path, *, seed: int = 0) -> Comparison:
-    """Compare two evaluations on headline episodes, and on no-fault episodes for detection.
+    """Compare two evaluations on episodes in headline tables, and on no-fault episodes for detection.
 
     Parameters
     ----------

@@ -60,8 +60,8 @@ def choose_baselines(
 ) -> list[BaselineSpec]:
     """Look up methods by name or group; accept specs, registered classes and functions as they are.
 
-    An empty argument means the group "default": the named methods, the controls, `STRONGEST`, and methods from other
-    distributions. Groups leave out methods whose extra is not installed.
+    An empty argument means the group "default": the methods of the AIOpsLab paper (kind `named`), the controls,
+    `STRONGEST`, and methods from other distributions. Groups leave out methods whose extra is not installed.
     """
     if isinstance(methods, Mapping):
         methods = [function_baseline(function, str(name)) for name, function in methods.items()]

@@ -80,7 +80,7 @@ def _contains(stretches: Iterable[Stretch], recording: str, cut: Cut) -> bool:
 def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
     """Cut an episode around each incident of all recordings, and about as many without a fault.
 
-    The times before and after the onset are chosen so that nine tenths of the incidents have them, within limits.
+    The times before and after the onset are, within limits, the longest that nine of ten incidents allow.
 
     None if no recording has several services and an incident with a root cause and enough telemetry around it.
     """
@@ -103,7 +103,7 @@ def cut_recordings(dataset: Dataset) -> CutEpisodes | None:
 
 
 def choose_lengths(recordings: Sequence[Recording[Any]]) -> CutLengths:
-    """Return the times before and after an onset that nine tenths of the incidents have, within limits."""
+    """Return the longest times before and after an onset that nine of ten incidents allow, within limits."""
     before_s, after_s = [], []
     for recording in recordings:
         truth = recording.truth

@@ -56,8 +56,8 @@ def fold_recordings(dataset: Dataset, split: str | None = None) -> tuple[str, tu
     """Return the name of a split of recordings, and its folds.
 
     `split`: a published split of the recordings. By default, and for any other name, there are two folds: detectors
-    learn from every other recording of each application and are tested on the rest. If there is only one recording,
-    they learn from its first part.
+    are tested on alternate recordings and learn from the others. If there is only one recording, they learn from its
+    first part.
     """
     recordings = dataset.recordings()
     published = dataset.recording_splits.get(split or "")

@@ -200,7 +200,7 @@ class DetectorRun:
         return delays
 
     def compute_chances(self) -> dict[str, float]:
-        """Return the chance that the same alarms at random times detect each scored headline incident.
+        """Return the probability that the same alarms at random times detect each scored headline incident.
 
         The alarms keep their order and distances and are shifted together around the watched time, by any amount with
         equal probability.

@@ -45,7 +45,7 @@ def heat_maps(scores: EpisodeScores) -> list[Content]:
 
 
 def _build_heat_map(scores: EpisodeScores, values: Values) -> Content:
-    """Return rows of (method, kind, cells) over faults; the first cell is the mean over headline episodes."""
+    """Return rows of (method, kind, cells) over faults; the first cell is the mean over headline-table episodes."""
     groups: dict[tuple[int, str, str], list[str]] = defaultdict(list)
     for episode in sorted({episode for episodes in values.values() for episode in episodes}):
         truth = scores.truths[episode]
@@ -147,7 +147,7 @@ def _find_solvers(by_name: Mapping[str, Mapping[str, float]], episode: str, scor
 MAX_SHOWN = 8
 """Number of detectors that are shown for a recording; the others are collapsed."""
 EXPLORER_FILE = "explorer.html"
-"""File next to the report that marks link to: the page that `faultset dataset explore` writes."""
+"""Explorer page that timeline marks link to; `faultset dataset explore` writes it next to the report."""
 _MIN_WIDTH = 0.25
 """Smallest width of a mark in percent."""
 _TICKS = 6

@@ -103,7 +103,8 @@ def compute_range_volumes(truth: npt.ArrayLike, scores: npt.ArrayLike, buffer: i
 
     Buffers go from 0 to `buffer` samples. The precision-recall sum is in steps, and the ROC in trapezoids, as in
     TSB-AD; aeon integrates trapezoids in both and gives other numbers. A larger buffer forgives more delay and raises
-    the values of a constant score, so report both. NaN without positive samples.
+    the values of a constant score, so report the buffer and the value of a constant score
+    too. NaN without positive samples.
     """
     y = np.asarray(truth, dtype=bool)
     if not y.any():
@@ -238,7 +239,11 @@ def _list_instants(start: float, end: float) -> npt.NDArray[np.float64]:
 
 
 def _compute_precision(fault: Range, alarms: Sequence[tuple[float, float]], start: float, end: float) -> float:
-    """Return the mean over all alarm time of the chance that a random instant is farther from the fault."""
+    """Return how near the alarms are to the fault.
+
+    This is the mean, over all instants in alarms, of the probability that a random instant of the zone is farther from
+    the fault than this instant.
+    """
     values, lengths = [], []
     for a, b in alarms:
         times = _list_instants(a, b)
@@ -250,7 +255,11 @@ def _compute_precision(fault: Range, alarms: Sequence[tuple[float, float]], star
 
 
 def _compute_recall(fault: Range, alarms: Sequence[tuple[float, float]], start: float, end: float) -> float:
-    """Return the mean over the fault of the chance that a random instant is farther than the nearest alarm."""
+    """Return how near the fault is to the alarms.
+
+    This is the mean, over all instants of the fault, of the probability that a random instant of the zone is farther
+    from this instant than the nearest alarm is.
+    """
     times = _list_instants(*fault)
     distances = np.min([np.maximum(0.0, np.maximum(a - times, times - b)) for a, b in alarms], axis=0)
     nearer = np.minimum(times + distances, end) - np.maximum(times - distances, start)

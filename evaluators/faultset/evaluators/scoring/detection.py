@@ -238,7 +238,7 @@ def _declare_within(horizon_s: int) -> Metric:
 
 
 def _constant_guess(value: float) -> Callable[[Metric, Sequence[ScoredCase]], Estimate]:
-    """Return a guess with the best score that the same answer to every episode can get."""
+    """Return a function that gives the guessing score: the best score of any constant answer."""
     return lambda metric, cases: Estimate(value=value, method=CLOSED_FORM)
 
 

@@ -232,7 +232,7 @@ class CombinedEvidenceAtAlarm(CombinedEvidence):
 
 
 def _collect_request_evidence(episode: EpisodeView, alarm_ns: int, rollouts: Collection[str]) -> list[ServiceEvidence]:
-    """Return evidence from patterns in requests, without metric alarms of services with a rollout."""
+    """Return evidence from patterns in requests, without metric evidence against services with a rollout."""
     ranking = NezhaPatterns().localize(episode, alarm_ns)
     metric_scores = {
         service: sum(

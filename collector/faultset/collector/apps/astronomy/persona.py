@@ -33,7 +33,7 @@ _LINES: dict[Event, tuple[Line, ...]] = {
 
 
 class AstronomyPersona(GoErrorTexts, Persona):
-    """Lines in the formats of the original's loggers, and the texts of gRPC in Go."""
+    """Lines in the formats of the original's loggers, and the messages of gRPC in Go."""
 
     lines = MappingProxyType(_LINES)
     spans = SpanStyle(call_component=None, endpoint_component=None, convention="opentelemetry")

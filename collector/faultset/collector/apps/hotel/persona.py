@@ -1,7 +1,7 @@
 """The persona of HotelReservation's services: Go programs that log with zerolog and register with Consul.
 
-Texts, with their misspellings, and line numbers are the same as in the original. Consul itself is a substitute: it must
-be up when a service starts, but routes nothing.
+Messages, with their misspellings, and line numbers are the same as in the original. Consul itself is a substitute: it
+must be up when a service starts, but routes nothing.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ _LINES: dict[Event, tuple[Line, ...]] = {
 
 
 class HotelPersona(GoErrorTexts, Persona):
-    """Lines in the shape of zerolog's console writer, and the error texts of Go's net package and of grpc-go."""
+    """Lines in the shape of zerolog's console writer, and the error messages of Go's net package and of grpc-go."""
 
     lines = MappingProxyType(_LINES)
     programs: Mapping[str, Program] = MappingProxyType({"consul": serve_consul})

@@ -35,7 +35,7 @@ class ShortenUrls(ValueStep):
 
 
 class ReplaceUrls(ValueStep):
-    """Replace the long addresses in a text with the short ones."""
+    """Replace the long addresses in a string with the short ones."""
 
     keyword = "replace_urls"
     text: Any

@@ -1,6 +1,6 @@
 """The persona of SocialNetwork's services: C++ programs with Thrift and Boost.Log behind an nginx that runs Lua.
 
-Texts, with their spelling, and file names are the same as in the original.
+Messages, with their spelling, and file names are the same as in the original.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ _MAX_ATTEMPTS = 5
 class KeyValueClient:
     """Calls the services of the placement driver and of the stores that lead regions.
 
-    When a statement is abandoned, `warn` is called with a location in the modelled source and a text.
+    When a statement is abandoned, `warn` is called with a location in the modelled source and a message.
     """
 
     def __init__(self, caller: Caller, placement: str, stores: str, warn: Callable[[str, str], None]):

@@ -1,4 +1,4 @@
-"""The persona of a TiDB cluster: the unified log format of tidb, tikv and pd, and the texts of grpc-go."""
+"""The persona of a TiDB cluster: the unified log format of tidb, tikv and pd, and the messages of grpc-go."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def with_defaults(resource: dict[str, Any]) -> dict[str, Any]:
 
 
 def _encode_secret(secret: dict[str, Any]) -> None:
-    """Move the texts of `stringData` into `data`, encoded."""
+    """Move the strings of `stringData` into `data`, encoded."""
     texts = secret.pop("stringData", None) or {}
     encoded = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
     if encoded:

@@ -106,7 +106,7 @@ def _read_texts(store: ObjectStore, kind: str, name: str, *, is_optional: bool) 
 
 
 def contents(resource: Object) -> dict[str, str]:
-    """Return the texts of a ConfigMap or Secret by key."""
+    """Return the strings of a ConfigMap or Secret by key."""
     if resource["kind"] == "ConfigMap":
         return dict(resource.get("data") or {})
     return {key: base64.b64decode(value).decode() for key, value in (resource.get("data") or {}).items()}

@@ -57,7 +57,7 @@ _COUNTERS: dict[type[Impairment], tuple[str, ...]] = {
 
 
 class ControlPlane:
-    """Starts the node, the relay and telemetry, and sends them changes of objects.
+    """Starts the node, the relay and telemetry, and sends them changes to objects.
 
     Callers that use `cluster` must hold `lock`. The processes end with the program, even after SIGKILL.
 

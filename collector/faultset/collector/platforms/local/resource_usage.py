@@ -132,7 +132,7 @@ class ProcessTable:
         Parameters
         ----------
         groups
-            Process group of each container, with the mark in the environment of its processes.
+            Process group -> value of the environment variable `MARK` in the processes of the container.
         """
         members: dict[int, list[int]] = {group: [] for group in groups}
         by_mark = {mark: group for group, mark in groups.items()}

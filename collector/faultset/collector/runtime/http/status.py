@@ -1,4 +1,4 @@
-"""Status codes of calls, texts of errors, and attributes of spans."""
+"""Status codes of calls, error messages, and attributes of spans."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def http_status(code: Code) -> int:
 
 
 class ErrorTexts:
-    """Neutral texts of errors; personas override them with the texts of real client libraries."""
+    """Neutral error messages; personas override them with those of real client libraries."""
 
     def connection_failed(self, error: BaseException | None, address: str) -> str:
         """Return the text for a connection that could not be opened, from the exception of the event loop."""
@@ -150,7 +150,7 @@ class ErrorTexts:
 
 
 class GoErrorTexts(ErrorTexts):
-    """Base class for personas with the error texts of Go's net package and grpc-go."""
+    """Base class for personas with the error messages of Go's net package and grpc-go."""
 
     def connection_failed(self, error: BaseException | None, address: str) -> str:
         match error:

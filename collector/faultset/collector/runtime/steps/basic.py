@@ -201,7 +201,7 @@ def _check_pattern(text: str) -> str:
 
 
 class SetValues(Step):
-    """Save values, or texts in which values are filled in, for later steps."""
+    """Save values, or strings in which values are filled in, for later steps."""
 
     keyword = "set"
     values: dict[str, Any] = Field(default_factory=dict)
@@ -251,7 +251,7 @@ class UniqueId(Step):
 
 
 class FindText(ValueStep):
-    """Find all distinct matches of a pattern in a text, in order."""
+    """Find all distinct matches of a pattern in a string, in order."""
 
     keyword = "find_text"
     text: Any
@@ -374,7 +374,7 @@ class Annotate(Step):
 
     keyword = "annotate"
     attributes: dict[str, Any]
-    """Values by name; all but texts, numbers and booleans are omitted."""
+    """Values by name; all but strings, numbers and booleans are omitted."""
 
     def compile(self, service: ServiceContext, location: str) -> StepHandler:
         values_of = {name: getter(value) for name, value in self.attributes.items()}

@@ -19,7 +19,7 @@ Getter = Callable[[Mapping[str, Any]], Any]
 def getter(template: Any) -> Getter:
     """Return a function that fills in a template.
 
-    A text `$a.b` becomes the field `b` of the value `a`, or None if it does not exist. A mapping with only the keys
+    A string `$a.b` becomes the field `b` of the value `a`, or None if it does not exist. A mapping with only the keys
     `each` and `value` becomes a list: `value` is filled in once for every element of `each`, and `$item` refers to that
     element. Other mappings and lists are filled in element by element; all other values are used as they are.
     """
@@ -135,7 +135,7 @@ def compile_steps(
 
 
 def check_template(text: str) -> str:
-    """Return a text with names in braces; raise ValueError if the braces or names are invalid."""
+    """Return a string with names in braces; raise ValueError if the braces or names are invalid."""
     try:
         parts = list(string.Formatter().parse(text))
     except ValueError as error:
@@ -147,7 +147,7 @@ def check_template(text: str) -> str:
 
 
 def text_of(text: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return a function that fills in a text with names in braces."""
+    """Return a function that fills in a string with names in braces."""
     parts = [(literal, name) for literal, name, _, _ in string.Formatter().parse(text)]
     compiled = [(literal, getter(f"${name}") if name else None) for literal, name in parts]
 

@@ -173,7 +173,7 @@ Connection = TypeVar("Connection", bound=StoreConnection)
 
 
 class BrokerMessage(NamedTuple):
-    """A message that a broker delivered: its identity, and its fields as texts."""
+    """A message that a broker delivered: its identity, and its fields as strings."""
 
     identity: str
     fields: dict[str, str]
@@ -182,7 +182,7 @@ class BrokerMessage(NamedTuple):
 class StoreClient(ABC, Generic[Connection]):
     """A client of one store, with a pool of idle connections and metrics of its commands.
 
-    Documents are JSON texts. Every method may raise StoreError. A client overrides the methods that its kind of store
+    Documents are JSON strings. Every method may raise StoreError. A client overrides the methods that its kind of store
     supports; the others raise StoreError.
     """
 

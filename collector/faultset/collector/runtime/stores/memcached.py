@@ -113,7 +113,7 @@ class _Connection:
 
 
 class MemcachedClient(StoreClient[_Connection]):
-    """See `StoreClient`; failures have the texts of gomemcache."""
+    """See `StoreClient`; failures have the messages of gomemcache."""
 
     async def log_in(self) -> None:
         """Open a connection and check that the server responds."""

@@ -382,7 +382,7 @@ async def _get_size(connection: asyncpg.Connection, table: str) -> int:
 
 
 def _quote_text(text: str) -> str:
-    """Quote a text for a statement.
+    """Quote a string for a statement.
 
     >>> _quote_text("it's")
     "'it''s'"

@@ -1,4 +1,4 @@
-"""Client of stores that run on Redis, with the error texts and timeouts of the imitated client.
+"""Client of stores that run on Redis, with the error messages and timeouts of the imitated client.
 
 A refused login closes the connection, so that the client never continues with Redis' default account.
 """
@@ -35,18 +35,18 @@ _VERB_BY_COMMAND = {
 
 @dataclass(frozen=True, kw_only=True)
 class ClientTexts:
-    """Error texts of the imitated client, with fields in braces except in `refused_login`."""
+    """Error messages of the imitated client, with fields in braces except in `refused_login`."""
 
     refused_login: str
-    """Text for a wrong account or password."""
+    """Message for a wrong account or password."""
     refused_command: str
-    """Text for a forbidden command, with `{database}`, `{collection}`, Redis' `{command}` in lower case, MongoDB's
+    """Message for a forbidden command, with `{database}`, `{collection}`, Redis' `{command}` in lower case, MongoDB's
     `{verb}` and Redis' `{reply}`."""
     failed_connection: str
-    """Text for a failed connection, with its `{address}`, the `{failure}` as the persona describes it, and the
+    """Message for a failed connection, with its `{address}`, the `{failure}` as the persona describes it, and the
     operating system's `{reason}`."""
     connect_timeout: str | None = None
-    """Text for a connection that timed out; None to use `failed_connection`."""
+    """Message for a connection that timed out; None to use `failed_connection`."""
 
 
 class _Link(Connection):

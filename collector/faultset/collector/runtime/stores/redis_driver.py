@@ -278,7 +278,7 @@ class RedisDriver(StoreDriver):
     options: MappingProxyType[str, str]
     """Options of the server."""
     texts: ClientTexts
-    """Error texts of the imitated client."""
+    """Error messages of the imitated client."""
     extra_rights: tuple[str, ...] = ()
     """Additional rights of the application's account, as words of `ACL SETUSER`."""
 
@@ -433,7 +433,7 @@ REDIS_DRIVERS = (
         ),
     ),
 )
-"""The imitated stores, with the texts of mgo, gomemcache, redis-plus-plus, sarama, Npgsql, StackExchange.Redis and
+"""The imitated stores, with the messages of mgo, gomemcache, redis-plus-plus, sarama, Npgsql, StackExchange.Redis and
 TiKV."""
 
 

@@ -188,7 +188,7 @@ def _trim_to_recording(window: Window, metrics: Sequence[pa.Table], onset: int) 
 
 
 def _candidates(system: System, metrics: Sequence[pa.Table]) -> tuple[str, ...]:
-    """Return all components with metrics in the view, even infinite ones, or with a record."""
+    """Return the components that have metrics in the view, even if all are infinite, or a record at any time."""
     chunks = [chunk for table in metrics for chunk in table["service"].chunks]
     components = {name for chunk in chunks for name in chunk.dictionary.to_pylist()} - {None}
     return tuple(sorted(components | {system.component_of(record.component) for record in system.records}))

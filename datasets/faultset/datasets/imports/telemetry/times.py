@@ -30,7 +30,7 @@ def parse_time(value: Any, zone: tzinfo | None = None) -> int | None:
     value
         Epoch number in s, ms, µs or ns (the magnitude decides), or text.
     zone
-        Zone of texts without one; UTC by default.
+        Time zone of strings that do not name one; UTC by default.
 
     Examples
     --------

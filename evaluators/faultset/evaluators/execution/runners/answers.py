@@ -316,7 +316,7 @@ def reply_header(number: int, reply: RunnerOutcome, modules: Iterable[str] = ())
 
 
 def imported_modules(header: bytes) -> list[str]:
-    """Return the imported modules that a reply of faultset's own code lists."""
+    """Return the module names in the header of a reply; call this only for replies from faultset's own code."""
     return [str(name) for name in json.loads(header)["modules"]]
 
 

@@ -226,7 +226,7 @@ class TracePager:
         filters
             Parameters of Jaeger's query API.
         step_us
-            Length of the first page's window; by default, the same as for the latest page.
+            Length of the first page's window; by default, that of the latest page.
 
         Raises
         ------

@@ -46,7 +46,7 @@ _TOO_BIG = ("too many samples", "timed out", "timeout", "too large", "exceed", "
 
 
 def quote(text: str) -> str:
-    """Return a text as a PromQL string literal."""
+    """Return a string as a PromQL literal."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 

@@ -140,7 +140,7 @@ class ExpositionText:
         self._context.rows.add_sample(series, time_ns, value)
 
     def finish(self) -> None:
-        """Do nothing; no line waits for the next one."""
+        """Do nothing; no lines are buffered."""
 
     def _read_comment(self, text: str) -> None:
         words = text.split(None, 3)
