@@ -71,7 +71,7 @@ def recorded_pairs(episode: Episode) -> Iterator[Pair]:
 
 
 def healthy_pairs(planned: PlannedRecording) -> Iterator[Pair]:
-    """Yield the pairs in healthy stretches of a recording, as long as its incidents."""
+    """Yield pairs in healthy stretches of a recording, with the lengths of its incidents."""
     durations = (incident.fault_duration_ns for incident in planned.recording.truth.incidents)
     lengths_ns = [duration_ns for duration_ns in durations if duration_ns is not None]
     next_lengths = cycle(lengths_ns)

@@ -27,7 +27,7 @@ from faultset.datasets.dataset import Dataset
 from faultset.datasets.views import EpisodeView
 from faultset.evaluators import Evaluation, evaluate
 from faultset.evaluators.leaderboards.records import HEADLINE
-from faultset.evaluators.leaderboards.texts import format_p
+from faultset.evaluators.leaderboards.texts import TextTable, format_p
 from faultset.evaluators.recordings.cut_episodes import cut_recordings
 from faultset.evaluators.results.rows import ResultRow
 from faultset.evaluators.scoring.localization import score_ranking
@@ -117,12 +117,9 @@ def score_protocol(evaluation: Evaluation, protocol: str, episodes: Dataset) -> 
 def format_table(evaluation: Evaluation, episodes: Dataset) -> str:
     """Return the table in Markdown."""
     columns = [score_protocol(evaluation, protocol, episodes) for protocol in PROTOCOLS]
-    titles = " | ".join(f"AC@1, {title} | difference" for title in PROTOCOLS.values())
-    lines = [f"| `{METHOD}` without | {titles} |", f"|---|{'---:|---|' * len(PROTOCOLS)}"]
-    for source in (WHOLE, *SOURCES):
-        cells = [cell for column in columns for cell in column[source]]
-        lines.append(f"| {source} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    titles = [title for protocol in PROTOCOLS.values() for title in (f"AC@1, {protocol}", "difference")]
+    rows = [[source, *(cell for column in columns for cell in column[source])] for source in (WHOLE, *SOURCES)]
+    return "\n".join(TextTable.of([f"`{METHOD}` without", *titles], rows).markdown())
 
 
 @click.command()

@@ -6,7 +6,7 @@ Many episodes are copies of those of `datasets/sample`; services, series (more p
 one synthetic episode, and a recording grows from 15 minutes to 25 hours. "campaign" is the scheduling of empty episodes
 (`benchmarks/collection/worker_campaign.py`). Each command runs in its own process. Processor time is summed over its
 processes, memory is the largest of them. The growth is the exponent of the last step: 0 is constant, 1 is linear.
-The table in benchmarks/growth.md is the output of this script.
+docs/results/costs.md shows measured figures (benchmarks/growth.md).
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ CHUNK_S = 900
 CAMPAIGN = 100
 LINEAR = 1.1
 NOISE = 0.25
+"""Share of the smallest cost that a larger size must add to count."""
 KIB_PER_MIB = 2**10
 
 
@@ -74,8 +75,10 @@ def run(program: str, *arguments: str) -> Cost:
     return Cost(cpu_s, memory_kib / KIB_PER_MIB)
 
 
-def measure_commands(folder: Path, factor: int, write: WriteDataset) -> Iterator[tuple[str, Cost]]:
-    """Write a dataset and yield the costs of commands that read it whole."""
+def measure_commands(
+    folder: Path, factor: int, write: WriteDataset, layout: str = "rcaeval"
+) -> Iterator[tuple[str, Cost]]:
+    """Write a dataset and yield the costs of commands that read it whole, and of exporting and importing a layout."""
     dataset = str(write(folder, factor))
     yield "verify", run("faultset", "dataset", "verify", dataset)
     yield (
@@ -84,11 +87,8 @@ def measure_commands(folder: Path, factor: int, write: WriteDataset) -> Iterator
     )
     yield "explore", run("faultset", "dataset", "explore", dataset, "--out", str(folder / "page.html"))
     cases = str(folder / "cases")
-    if write is write_long_recording:
-        yield "export --as tsb-ad", run("faultset", "dataset", "export", dataset, cases, "--as", "tsb-ad")
-        return
-    yield "export --as rcaeval", run("faultset", "dataset", "export", dataset, cases, "--as", "rcaeval")
-    yield "import rcaeval", run("faultset", "dataset", "import", "rcaeval", cases, str(folder / "imported"))
+    yield f"export --as {layout}", run("faultset", "dataset", "export", dataset, cases, "--as", layout)
+    yield f"import {layout}", run("faultset", "dataset", "import", layout, cases, str(folder / "imported"))
 
 
 def measure_campaign(folder: Path, factor: int) -> Iterator[tuple[str, Cost]]:
@@ -102,24 +102,19 @@ def write_many_episodes(folder: Path, factor: int) -> Path:
     return link_episodes(SAMPLE, folder / "data", EPISODES * factor)
 
 
-def write_large_dataset(folder: Path, size: EpisodeSize) -> Path:
+def write_episode_dataset(folder: Path, size: EpisodeSize) -> Path:
     """Write a dataset with one large episode."""
     write_large_episode(folder / "data", size=size)
     create_version(folder / "data", provenance={})
     return folder / "data"
 
 
-def name_services(count: int) -> tuple[str, ...]:
-    """Return names of services; the label's target is the eighth."""
-    return tuple(f"service-{chr(97 + number) if number <= TARGET else number}" for number in range(count))
-
-
 def write_many_services(folder: Path, factor: int) -> Path:
     """Write an episode with more services, each with the same number of series and calls a second."""
-    return write_large_dataset(
+    return write_episode_dataset(
         folder,
         EpisodeSize(
-            services=name_services(8 * factor),
+            services=(*SERVICES[: TARGET + 1], *(f"service-{number}" for number in range(TARGET + 1, 8 * factor))),
             interval_s=15,
             log_lines=1_000 * factor,
             spans=1_000 * factor,
@@ -130,7 +125,7 @@ def write_many_services(folder: Path, factor: int) -> Path:
 
 def write_many_spans(folder: Path, factor: int) -> Path:
     """Write an episode with more spans, log lines and requests."""
-    return write_large_dataset(
+    return write_episode_dataset(
         folder, EpisodeSize(interval_s=15, log_lines=SPANS * factor, spans=SPANS * factor, requests=500 * factor)
     )
 
@@ -138,7 +133,7 @@ def write_many_spans(folder: Path, factor: int) -> Path:
 def write_many_series(folder: Path, factor: int) -> Path:
     """Write an episode with more pods of each service, each with its own metric series."""
     size = EpisodeSize(services=SERVICES, interval_s=15, log_lines=1_000, spans=1_000, requests=1_000, pods=factor)
-    return write_large_dataset(folder, size)
+    return write_episode_dataset(folder, size)
 
 
 def write_long_recording(folder: Path, factor: int) -> Path:
@@ -176,7 +171,7 @@ DIMENSIONS: dict[str, MeasureCommands] = {
     "services": partial(measure_commands, write=write_many_services),
     "series": partial(measure_commands, write=write_many_series),
     "spans": partial(measure_commands, write=write_many_spans),
-    "recording": partial(measure_commands, write=write_long_recording),
+    "recording": partial(measure_commands, write=write_long_recording, layout="tsb-ad"),
     "campaign": measure_campaign,
 }
 
