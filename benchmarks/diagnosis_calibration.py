@@ -150,7 +150,7 @@ def calibrate(outcomes: Sequence[dict[str, Outcome]]) -> PanelCalibration:
     answers = {protocol: [outcome[protocol] for outcome in outcomes] for protocol in PROTOCOLS}
     strengths = [outcome.strength for outcome in answers["oracle"] if not outcome.faulty]
     if not strengths:
-        raise DataError("the datasets have no episode without a fault, so there is no limit; add one such as core-2")
+        raise DataError("the limit needs episodes without a fault, but the datasets have none; add one such as core-2")
     limit = round(float(np.quantile(strengths, HEALTHY_QUANTILE)), 1)
     return PanelCalibration(
         panel=PANEL,

@@ -101,7 +101,7 @@ def compare(file: Path, published: dict[str, str]) -> Iterator[tuple[str, float,
 
 def main() -> None:
     """Print a row for each method."""
-    parser = argparse.ArgumentParser(description="VUS-PR on series of TSB-AD, beside the published values.")
+    parser = argparse.ArgumentParser(description="VUS-PR on series of TSB-AD, next to the published values.")
     parser.add_argument("table", type=Path)
     parser.add_argument("files", type=Path, nargs="+")
     options = parser.parse_args()
