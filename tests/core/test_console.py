@@ -188,6 +188,15 @@ def test_without_standard_error_the_exit_code_says_it(full_disk):
     assert subprocess.run([sys.executable, "-c", program], stdout=full_disk, stderr=full_disk).returncode == 3
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_do_not_change_the_exit_code(closed):
+    words = ["faultset", "dataset", "verify", "/none"]
+    program = f"import sys; sys.argv = {words!r}; from faultset.core.start import faultset; faultset()"
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", program], capture_output=True)
+    assert done.returncode == 3
+    assert b"Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("of", ["argument", "option"])
 def test_a_name_that_is_not_utf8_is_one_sentence(run, of, tmp_path):
     name = os.fsdecode(b"data-\xff")

@@ -101,8 +101,10 @@ def _run_with_exit_codes(run: Callable[[], T]) -> T:
     raise click.exceptions.Exit(code)
 
 
-def _drop_unwritable(stream: TextIO) -> None:
+def _drop_unwritable(stream: TextIO | None) -> None:
     """Discard what a stream cannot write; else the interpreter fails at its end, with an exit code of its own."""
+    if stream is None:  # it was closed when the program started
+        return
     try:
         stream.flush()
     except OSError:

@@ -363,7 +363,7 @@ _RATE_TITLES = (
 class BaseRates(NamedTuple):
     """Rates of errors in the healthy reference of an episode, or in the healthy time of a chunk of a recording.
 
-    `_RATES` has their units. Unfinished requests do not count as failed.
+    `_RATE_TITLES` has their units. Unfinished requests do not count as failed.
     """
 
     error_spans: float
